@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -58,9 +59,12 @@ def reads_ahead(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("esper.bus.inbox.LAST_READ_S", 60.0)
 
 
-def sockets() -> set[str]:
-    """Those that this process has open."""
-    links = (os.readlink(f"/proc/self/fd/{each.name}") for each in os.scandir("/proc/self/fd") if os.path.lexists(each))
+def sockets(pid: int | str = "self") -> set[str]:
+    """Those that a process has open, by inode."""
+    links = []
+    for descriptor in os.listdir(f"/proc/{pid}/fd"):
+        with suppress(FileNotFoundError):  # the listing's own
+            links.append(os.readlink(f"/proc/{pid}/fd/{descriptor}"))
     return {link for link in links if link.startswith("socket:")}
 
 
@@ -145,3 +149,14 @@ async def lossy_line(server_url: str, directory: Path) -> AsyncIterator[tuple[Lo
     async with await asyncio.start_unix_server(line.on_client, path):
         yield line, f"unix://{path}?{server.query}"
         await asyncio.gather(*line.calls)
+
+
+@contextmanager
+def standing_still(server: EmbeddedRedis) -> Iterator[None]:
+    """It takes what it is sent, and answers nothing."""
+    assert server.process is not None
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        server.process.send_signal(signal.SIGCONT)

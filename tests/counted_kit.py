@@ -6,7 +6,12 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
+
+import esper
+
+OURS = str(Path(esper.__file__).parent)
 
 
 @contextmanager
@@ -26,3 +31,16 @@ def each_call(note: Callable[[FrameType], None]) -> Iterator[None]:
         sys.setprofile(None)
         if was_enabled:
             gc.enable()
+
+
+def calls_in(turn: Callable[[], object]) -> list[str]:
+    """Functions of ours that it calls."""
+    called: list[str] = []
+
+    def note(frame: FrameType) -> None:
+        if frame.f_code.co_filename.startswith(OURS):
+            called.append(frame.f_code.co_qualname)
+
+    with each_call(note):
+        turn()
+    return called

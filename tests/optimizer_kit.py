@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -99,3 +100,33 @@ def refusal(outcome: OptimizerOutcome) -> tuple[int, str]:
 
 def same(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> bool:
     return len(a) == len(b) and all(map(torch.equal, a, b))
+
+
+@dataclass
+class Seedling:
+    """A seed of one matrix, the smallest thing that an optimizer can train."""
+
+    seed_id: str = "s0"
+    weight: torch.nn.Parameter = field(default_factory=lambda: torch.nn.Parameter(torch.ones(2, 2)))
+
+    def trainable(self) -> list[tuple[str, torch.nn.Parameter]]:
+        return [("weight", self.weight)]
+
+    def has_gradient(self, value: float) -> None:
+        self.weight.grad = torch.full((2, 2), value)
+
+
+def host(lr: float = 0.1, momentum: float = 0.9) -> tuple[torch.nn.Linear, torch.optim.SGD]:
+    torch.manual_seed(3)
+    model = torch.nn.Linear(3, 2)
+    return model, torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
+
+
+def optimizers(host_optimizer: torch.optim.Optimizer | None = None) -> Optimizers:
+    return Optimizers(host_optimizer or host()[1], reduce=SeedReducer())
+
+
+def step_host(model: torch.nn.Linear, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()

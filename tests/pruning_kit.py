@@ -142,3 +142,38 @@ def pruned_zoo() -> tuple[Zoo, Pruning]:
     pruning = Pruning(model, SETTINGS)
     assert pruning.apply(EVERYTHING, 1).status == APPLIED
     return model, pruning
+
+
+WATCHED = KasminaCheckpointPruningConfig(heads=HEADS, check_every=1, watch_steps=20)
+CHANGE = response(
+    mask("image.weight", [1, 4], 6),
+    mask("attention.out_proj.weight", [2], 4, HEAD, dim=1),
+    mask("mix.weight", [0, 7], 8),
+    mask("mix.weight", [1], 3, HEAD, dim=1),
+)
+
+
+class Dictated:
+    """A model whose gradients a test writes."""
+
+    def __init__(self, settings: KasminaCheckpointPruningConfig = WATCHED) -> None:
+        self.model, self.number = new_zoo(), 0
+        self.pruning = Pruning(self.model, settings)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.0, fused=True)
+
+    def step(self, gradient: float = 1.0, num: int = 1) -> None:
+        for _ in range(num):
+            self.number += 1
+            self.pruning.begin_step(self.number)
+            for parameter in self.model.parameters():
+                parameter.grad = torch.full_like(parameter, gradient)
+            self.pruning.before_optimizer_step(self.optimizer)
+            self.optimizer.step()
+            self.pruning.after_optimizer_step()
+
+    def prune(self, change: pb.StructuralPruningResponse = CHANGE) -> None:
+        outcome = self.pruning.apply(change, self.number + 1)
+        assert outcome.status == APPLIED, outcome.detail
+
+    def weights(self) -> dict[str, Tensor]:
+        return {name: p.detach().clone() for name, p in self.model.named_parameters()}

@@ -52,3 +52,18 @@ class Ranks:
     def _in_turn(self, call: Callable[[], T]) -> T:
         with self._turn:
             return call()
+
+
+class Averaging:
+    """Threads that average numbers, each of them calling alike."""
+
+    def __init__(self, num: int) -> None:
+        self.values = [0.0] * num
+        self.barrier = threading.Barrier(num, timeout=120)
+
+    def mean(self, rank: int, value: float) -> float:
+        self.values[rank] = value
+        self.barrier.wait()
+        mean = sum(self.values) / len(self.values)
+        self.barrier.wait()
+        return mean

@@ -8,8 +8,12 @@ from esper.leyline import contracts as pb
 from esper.leyline.envelope import DeadlineKind, Header
 from esper.leyline.kinds import Domain, Role, kind_of
 from esper.leyline.seal import Opened
+from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.judge import Waiting
+from esper.tamiyo.outcome import Outcome
 
+S = 1_000_000_000
+ACCEPTED, REJECTED = pb.ReceiptStatus.RECEIPT_ACCEPTED, pb.ReceiptStatus.RECEIPT_REJECTED
 LORA = pb.KernelManifest(
     version=1,
     blueprint_id="lora",
@@ -153,3 +157,58 @@ def waiting(
 ) -> Waiting:
     stream = "commands" if isinstance(message, pb.AdaptationCommand) else "optimizer"
     return Waiting(stream, entry_id, message, header(deadline), b"e" * 32)
+
+
+def commit_order(round_: int, step: int, *, back_to: int = 0, snapshot: bool = False) -> pb.CommitOrder:
+    commit = pb.BarrierCommit(round=round_, effective_step=step, snapshot=snapshot)
+    rollback = pb.AdaptationCommand(rollback_command=pb.RollbackCommand())
+    ref = pb.CommittedCommand(snapshot_step=back_to, envelope_digest=bytes([round_]))
+    command = pb.OpenedCommand(ref=ref, adaptation=rollback if back_to else pb.AdaptationCommand())
+    return pb.CommitOrder(commit=commit, commands=[command], entry_id=f"{round_}-0")
+
+
+def with_roster(now_ns: int = 0, **settings: int) -> Coordinator:
+    coordinator = Coordinator("coordinator", **settings)
+    for rank in (0, 1):
+        coordinator.on_heartbeat(heartbeat(rank), now_ns)
+    return coordinator
+
+
+def commit_of(coordinator: Coordinator, *votes: pb.BarrierVote, now_ns: int = 0) -> tuple[pb.BarrierCommit, Outcome]:
+    outcomes = [coordinator.on_vote(each, ("votes", f"{number}-0"), now_ns) for number, each in enumerate(votes)]
+    [commit] = outcomes[-1].decisions
+    assert isinstance(commit, pb.BarrierCommit)
+    return commit, outcomes[-1]
+
+
+def proposed(coordinator: Coordinator, now_ns: int = 0) -> pb.BarrierProposal:
+    [proposal] = coordinator.tick(now_ns).decisions
+    assert isinstance(proposal, pb.BarrierProposal)
+    return proposal
+
+
+def replica(number: int, step: int = 1, *, incarnation: int = 0, applied: int = 0, due: bool = False) -> pb.Heartbeat:
+    beat = heartbeat(number, step, world_size=1, incarnation=incarnation or number + 10, applied=applied, due=due)
+    beat.rank = 0
+    return beat
+
+
+def replicas(*numbers: int) -> Coordinator:
+    coordinator = Coordinator("coordinator")
+    for number in numbers:
+        coordinator.on_heartbeat(replica(number), 0)
+    coordinator.tick(0)
+    return coordinator
+
+
+def last_proposal(outcome: Outcome) -> pb.BarrierProposal:
+    """What the outcome ends with."""
+    proposal = outcome.decisions[-1]
+    assert isinstance(proposal, pb.BarrierProposal)
+    return proposal
+
+
+def farewell(number: int) -> pb.Heartbeat:
+    beat = replica(number)
+    beat.report.CopyFrom(pb.WorkerReport(worker=beat.worker))
+    return beat

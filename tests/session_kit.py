@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from secrets import token_bytes
 from typing import Any
 
@@ -15,6 +16,8 @@ from tests.seed_kit import batch, loss_of
 
 NOWHERE = {"ESPER_REDIS_URL": "unix:///nonexistent/redis.sock"}
 NO_RUN = {"ESPER_RUN": ""}
+UNSTEERED = "unsteered"
+"""Id of the run of a session that joins none."""
 Command = pb.AdaptationCommand | pb.OptimizerCommand
 
 
@@ -84,3 +87,16 @@ def told(run: Session) -> list[tuple[str, dict[str, str]]]:
     table = run.exchange.rows.table()
     assert table is not None
     return [(event.description, dict(event.attributes)) for event in table.events]
+
+
+def joined(folder: Path, keyring: Path, host: nn.Module, *, resume: bool = False) -> Session:
+    return esper.attach(
+        host,
+        optimizer=torch.optim.SGD(host.parameters(), lr=0.01),
+        sites=["body"],
+        required=False,
+        environment=NO_RUN | {"ESPER_KEYRING": str(keyring)},
+        checkpoints=folder,
+        checkpoint_every=2,
+        resume=resume,
+    )

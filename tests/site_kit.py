@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+import esper
 from esper.kasmina.evidence import Sources
 from esper.kasmina.executor import Executor
 from esper.kasmina.paired import Holdout
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from esper.leyline import contracts as pb
-from tests.seed_kit import APPLIED, SETTINGS, Op
+from esper.leyline.lifecycle import FOSSILIZED
+from esper.session import Session
+from tests.seed_kit import APPLIED, SETTINGS, Op, held_out
+from tests.session_kit import on_seed, order, own_optimizer, train
 
 # Gates stand open as far as a size or a gain goes: what is tried here is whether a host can be grown at all.
+OF_MODULES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+OF_OPTIMIZERS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 OPEN = replace(
     SETTINGS,
     window=4,
@@ -125,3 +132,48 @@ def alone(plot: Plot, other: nn.Module, num_steps: int = 1) -> Plot:
     bare = replace(plot, host=other, sites=(), step=0, epoch=0, gradients={}, optimizers={})
     bare.train(num_steps)
     return bare
+
+
+def hooks(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[object]:
+    """Every hook that hangs on the model, its parameters or its optimizer."""
+    owners: list[tuple[object, tuple[str, ...]]] = [(module, OF_MODULES) for module in model.modules()]
+    owners += [(parameter, OF_TENSORS) for parameter in model.parameters()]
+    for owner, names in [*owners, (optimizer, OF_OPTIMIZERS)]:
+        for name in names:
+            yield from (getattr(owner, name, None) or {}).values()
+
+
+def attached(
+    host: nn.Module,
+    *sites: str,
+    seeds_per_site: int = 1,
+    optimizer: torch.optim.Optimizer | None = None,
+    **options: Any,
+) -> Session:
+    return esper.attach(
+        host,
+        optimizer=optimizer or torch.optim.SGD(host.parameters(), lr=0.01),
+        sites=sites,
+        required=False,
+        settings=replace(OPEN, seeds_per_site=seeds_per_site),
+        **{"holdout": (held_out().batches, held_out().loss_fn), **options},
+    )
+
+
+def start(run: Session, host: nn.Module, site: str, blueprint: str, seed: str) -> None:
+    order(
+        run,
+        on_seed(Op.SEED_OP_GERMINATE, seed, site=site, blueprint_id=blueprint),
+        own_optimizer(seed, 0.02),
+        on_seed(Op.SEED_OP_START_TRAINING, seed),
+    )
+    train(run, host, 20)
+
+
+def fossilize(run: Session, host: nn.Module, seed: str) -> None:
+    for operation, num_steps in ((Op.SEED_OP_START_GRAFTING, 12), (Op.SEED_OP_STABILIZE, 1), (Op.SEED_OP_EVALUATE, 1)):
+        order(run, on_seed(operation, seed))
+        train(run, host, num_steps)
+    order(run, on_seed(Op.SEED_OP_FOSSILIZE, seed))
+    train(run, host, 1)
+    assert [state.stage for state in run.executor.states() if state.seed_id == seed] == [FOSSILIZED]

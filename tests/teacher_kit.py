@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -112,3 +113,23 @@ def state_of(tensors: dict[str, Tensor]) -> nn.Module:
 def teachers(directory: Path, told: Told | None = None, **fields: object) -> Teachers:
     source = TeacherSource(**{"directory": directory, "factory": Professor, **fields})  # type: ignore[arg-type]
     return Teachers(source, tell=told or Told())
+
+
+def register(digest: str, name: str = "t0") -> pb.OptimizerCommand:
+    return pb.OptimizerCommand(
+        version=1,
+        command_id=name,
+        command_type=pb.OptimizerCommandType.OPTIMIZER_COMMAND_REGISTER_TEACHER,
+        optimizer_id="host",
+        teacher_digest=digest,
+    )
+
+
+class Slow(Professor):
+    """Answers once it may; its sample is tried while it is being loaded."""
+
+    may_answer = threading.Event()
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert self.may_answer.wait(timeout=120.0)
+        return super().forward(x)

@@ -23,34 +23,10 @@ from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened
 from esper.narset.sketch import read_sketch
 from tests.bus_kit import bodies, num_pending, put
+from tests.packet_kit import framed, num_packets, packets
 from tests.tiers import DyingOutbox, PausedOutbox, Tiers
 
 REGIONS = ["north", "south"]
-
-
-def packets(count: int, seed: int = 0) -> list[pb.TelemetryPacket]:
-    generator = random.Random(seed)
-    return [
-        pb.TelemetryPacket(
-            version=1,
-            sequence=number,
-            timestamp_ns=1_000_000 + generator.randrange(10**6),
-            global_step=number,
-            level=pb.TelemetryLevel.TELEMETRY_INFO,
-            values={"loss": generator.gauss(2.0, 0.5), "norm": generator.lognormvariate(3.0, 2.0)},
-        )
-        for number in range(1, count + 1)
-    ]
-
-
-def framed(
-    made: Sequence[pb.TelemetryPacket], region: str = "north", source: str = "worker-0", *, most: int = 32
-) -> list[pb.TelemetryFrame]:
-    """Frames of up to `most` packets."""
-    return [
-        pb.TelemetryFrame(version=1, source=source, incarnation=1, region=region, packets=made[start : start + most])
-        for start in range(0, len(made), most)
-    ]
 
 
 def tables(made: Sequence[pb.TelemetryPacket], source: str, *, most: int = 256) -> list[pb.ColumnarFrame]:
@@ -72,10 +48,6 @@ def table(rows: Sequence[pb.TelemetryPacket], source: str) -> pb.ColumnarFrame:
         global_step=struct.pack(f"<{len(rows)}Q", *(row.global_step for row in rows)),
         values=struct.pack(f"<{len(rows) * len(names)}d", *(row.values[name] for name in names for row in rows)),
     )
-
-
-def num_packets(aggregates: Sequence[pb.AggregatedTelemetry]) -> int:
-    return sum(aggregate.num_packets for aggregate in aggregates)
 
 
 async def test_the_global_aggregate_equals_a_numpy_reduction_of_all_raw_packets(tiers: Tiers) -> None:

@@ -15,7 +15,7 @@ from esper.bus.names import key
 from esper.bus.tail import newest_id
 from esper.runtime.aggregate import Aggregator
 from tests.bus_kit import num_pending, until
-from tests.test_aggregation_exact import framed, num_packets, packets
+from tests.packet_kit import framed, num_packets, packets
 from tests.tiers import PausedOutbox, Tiers, standing_still
 
 

@@ -9,7 +9,7 @@ import pytest
 from esper.bus.connect import Redis
 from esper.leyline.seal import Opened
 from tests.bus_kit import num_pending, reads_ahead
-from tests.test_aggregation_exact import framed, num_packets, packets
+from tests.packet_kit import framed, num_packets, packets
 from tests.tiers import Tiers
 
 LEASE_MS = 60_000

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import asyncio.constants
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,7 @@ from esper.bus.connect import writer
 from esper.bus.embedded import EmbeddedRedis
 from esper.runtime.assembly import LOGS
 from tests.beside_kit import PATIENCE_S, Run
-from tests.bus_kit import own_server
+from tests.bus_kit import own_server, standing_still
 from tests.many_servers import HOST, free_ports
 from tests.server_kit import newer_server
 from tests.tls_kit import Authority
@@ -25,16 +22,6 @@ from tests.tls_kit import Authority
 SOON_S = 30.0
 NUM_CLIENTS = 1 + len(LOGS)
 """One writes, and one follows each log."""
-
-
-@contextmanager
-def standing_still(server: EmbeddedRedis) -> Iterator[None]:
-    assert server.process is not None
-    server.process.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        server.process.send_signal(signal.SIGCONT)
 
 
 async def test_no_read_goes_on_behind_its_end(short_directory: Path, run_id: str) -> None:

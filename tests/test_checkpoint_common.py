@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,27 +13,13 @@ import torch
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from esper.tolaria.checkpoints.common import newest_common
+from tests.rank_kit import Averaging
 from tests.seed_kit import new_host
-from tests.test_checkpoint_keys import RUN, joined
-
-
-class Ranks:
-    """Threads that average numbers, each of them calling alike."""
-
-    def __init__(self, num: int) -> None:
-        self.values = [0.0] * num
-        self.barrier = threading.Barrier(num, timeout=120)
-
-    def mean(self, rank: int, value: float) -> float:
-        self.values[rank] = value
-        self.barrier.wait()
-        mean = sum(self.values) / len(self.values)
-        self.barrier.wait()
-        return mean
+from tests.session_kit import UNSTEERED, joined
 
 
 def agreed(held: list[set[int]]) -> list[int | None]:
-    ranks = Ranks(len(held))
+    ranks = Averaging(len(held))
 
     def one(rank: int) -> int | None:
         steps = sorted(range(1, 40), reverse=True)
@@ -58,7 +43,7 @@ def test_a_step_is_averaged_as_it_is_whatever_torchs_default_dtype(
     tmp_path: Path, dtype: torch.dtype, step: int
 ) -> None:
     keyring, host = tmp_path / "worker.json", new_host()
-    MasterKeyring.new(time.time_ns()).derive(RUN, [Role.WORKER]).save(keyring)
+    MasterKeyring.new(time.time_ns()).derive(UNSTEERED, [Role.WORKER]).save(keyring)
     checkpoints = joined(tmp_path / "checkpoints", keyring, host).checkpoints
     assert checkpoints is not None
     before = torch.get_default_dtype()

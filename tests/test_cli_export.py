@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from esper.cli.main import app
+from tests.cli_kit import called
 from tests.export_kit import aggregate, say
 from tests.scripted import ScriptedRun
 
 
 async def esper(*arguments: str) -> tuple[int, str, str]:
     """Exit status, stdout and stderr."""
-    result = await asyncio.to_thread(CliRunner().invoke, app, ["export", *arguments])
-    return result.exit_code, result.stdout, result.stderr
+    return await called("export", *arguments)
 
 
 async def test_once_ends_when_all_is_carried_over(run: ScriptedRun, tmp_path: Path) -> None:

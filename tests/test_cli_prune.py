@@ -12,9 +12,9 @@ from typer.main import get_command
 from esper.cli import publish
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
+from tests.cli_kit import called
 from tests.pruning_kit import lift, mask, response
 from tests.scripted import WORKERS, ScriptedRun
-from tests.test_cli_publish import called
 
 RESERVED = {"SEED_OP_UNKNOWN", "SEED_OP_FINE_TUNE", "COMMAND_UNKNOWN", "OPTIMIZER_COMMAND_UNKNOWN"}
 

@@ -7,17 +7,10 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
-from esper.cli.main import app
 from esper.leyline import contracts as pb
+from tests.cli_kit import called
 from tests.scripted import ScriptedRun, cancelled, failed, rejected
-
-
-async def called(*arguments: str) -> tuple[int, str, str]:
-    """Exit status, stdout and stderr of `esper` with these arguments."""
-    result = await asyncio.to_thread(CliRunner().invoke, app, list(arguments))
-    return result.exit_code, result.stdout, result.stderr
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from esper.cli.format import heartbeat_line
-from esper.cli.main import app
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
+from tests.cli_kit import called
 from tests.scripted import ScriptedRun, seed_state
 from tests.view_kit import went_back
 
@@ -22,8 +20,7 @@ UNTOLD = "  culled: why is not among the newest answers; `esper audit` reads all
 
 async def shown(run: str, *arguments: str) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of `esper status`."""
-    result = await asyncio.to_thread(CliRunner().invoke, app, ["status", "--run", run, *arguments])
-    return result.exit_code, result.stdout, result.stderr
+    return await called("status", "--run", run, *arguments)
 
 
 def embargoed(seed_id: str, since_step: int) -> pb.SeedState:

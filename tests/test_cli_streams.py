@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import sys
 import time
 
 from prometheus_client import CollectorRegistry, Counter
-from typer.testing import CliRunner
 
 from esper.bus import connect, counters
 from esper.bus.counters import Count
 from esper.bus.inbox import Inbox
 from esper.bus.names import key, region_key
 from esper.bus.trim import Retention
-from esper.cli.main import app
 from esper.leyline.kinds import Role
 from esper.runtime.figures import Repeats, StreamGauges, counts_of
 from esper.runtime.tallies import REDELIVERED, redelivered
 from esper.runtime.tidying import Charge
 from tests.bus_kit import drain, put
+from tests.cli_kit import called
 from tests.rounds import heartbeat
 from tests.scripted import ScriptedRun
 
 
 async def said(run: ScriptedRun, *words: str) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of `esper streams`."""
-    result = await asyncio.to_thread(CliRunner().invoke, app, ["streams", *words])
-    return result.exit_code, result.stdout, result.stderr
+    return await called("streams", *words)
 
 
 async def pending_votes(run: ScriptedRun, reader: connect.Redis) -> str:

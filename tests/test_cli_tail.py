@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import struct
 
-from typer.testing import CliRunner
-
-from esper.cli.main import app
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
+from tests.cli_kit import called
 from tests.scripted import ScriptedRun, accepted
 
 
 async def tailed(run: ScriptedRun, *arguments: str) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of `esper tail` on the run."""
-    result = await asyncio.to_thread(CliRunner().invoke, app, ["tail", "--run", run.name, *arguments])
-    return result.exit_code, result.stdout, result.stderr
+    return await called("tail", "--run", run.name, *arguments)
 
 
 async def test_global_aggregates_show_counts_and_means(run: ScriptedRun) -> None:

@@ -18,8 +18,8 @@ from esper.leyline.seal import Opener, Sealer
 from esper.leyline.succession import Said
 from esper.runtime.dated import DatedOpener
 from tests.beside_kit import Run as Steered, steered
+from tests.coordinator_kit import Run, run, step_until_idle
 from tests.rounds import germinate, heartbeat, vote
-from tests.test_coordinator import Run, run, step_until_idle
 
 __all__ = ["run", "steered"]
 TEN_MINUTES_MS = 600_000

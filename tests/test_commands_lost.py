@@ -11,9 +11,8 @@ from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_ms
 from esper.runtime.coordinate import Desk
 from tests.bus_kit import num_pending
+from tests.coordinator_kit import Run, fall_back, lose_history, notice, run, step_until_idle, stored
 from tests.rounds import germinate, heartbeat, vote
-from tests.test_coordinator import Run, run, step_until_idle
-from tests.test_coordinator_lost import fall_back, lose_history, notice, stored
 
 __all__ = ["run"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -12,96 +11,18 @@ import structlog
 from google.protobuf.message import Message
 
 from esper.bus import names, tail
-from esper.bus.connect import Redis, server_ms
-from esper.bus.outbox import Outbox
-from esper.bus.publisher import Publisher
-from esper.bus.settlement import Settlement
+from esper.bus.connect import server_ms
 from esper.errors import StaleLeaseError
-from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
-from esper.leyline.seal import Opener, Sealer
+from esper.leyline.seal import Opener
 from esper.leyline.succession import Decision
-from esper.runtime.coordinate import LOGS, Desk
-from esper.workers.coordinator import CoordinatorSettings, desk
+from esper.runtime.coordinate import LOGS
 from tests.altered import altered
 from tests.bus_kit import drain, num_pending
+from tests.coordinator_kit import Run, killed_before_settling, run, step_until_idle
 from tests.rounds import germinate, heartbeat, vote
 
-S = 1_000_000_000
-
-
-class KilledError(Exception):
-    """The process dies here."""
-
-
-class DyingOutbox(Outbox):
-    """Its process is killed between handling and settling."""
-
-    async def settle(self, settlement: Settlement) -> list[str]:
-        raise KilledError
-
-
-@dataclass
-class Run:
-    """A run on the suite's server: seals as its processes would, and reads what the coordinator says."""
-
-    run_id: str
-    redis: Redis
-    redis_reader: Redis
-    master: MasterKeyring
-    sealers: dict[str, Sealer] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        roles = {"commands": Role.CONTROLLER, "optimizer": Role.OPTIMIZER}
-        for log in LOGS:
-            role = roles.get(log, Role.WORKER)
-            self.sealers[log] = Sealer(self.master.derive(self.run_id, [role]), role, f"{role}-of-{log}")
-
-    async def put(self, log: str, *messages: Message) -> list[str]:
-        return [await self.put_bytes(log, self.sealers[log].seal(message)) for message in messages]
-
-    async def put_bytes(self, log: str, data: bytes) -> str:
-        return await Publisher(self.redis).add(names.key(self.run_id, log), data)
-
-    async def coordinator(self) -> Desk:
-        keys = self.master.derive(self.run_id, [Role.COORDINATOR])
-        made: Desk = desk(keys, CoordinatorSettings(), self.redis_reader, self.redis)
-        await made.resume()
-        return made
-
-    async def said(self, log: str, domain: Domain) -> list[Message]:
-        opener = Opener(self.master.derive(self.run_id, [Role.OBSERVER]), guard=None, accept=[domain])
-        entries = await tail.last(self.redis, names.key(self.run_id, log), 1000)
-        now_ms = await server_ms(self.redis)
-        return [opener.open(body, entry_id, now_ms).message for entry_id, body in entries]
-
-    async def decisions(self) -> list[str]:
-        said = await self.said("decisions", Domain.DECISION)
-        rounds = [each for each in said if isinstance(each, Decision)]
-        return [f"{type(each).__name__.removeprefix('Barrier')} {each.round}" for each in rounds]
-
-    async def receipts(self) -> list[tuple[str, str, str]]:
-        said = await self.said("receipts", Domain.RECEIPT)
-        receipts = [each for each in said if isinstance(each, pb.CommandReceipt)]
-        name = pb.ReasonCode.Name
-        return [(each.command_id, each.entry_id, name(each.reason).removeprefix("REASON_")) for each in receipts]
-
-
-@pytest.fixture
-async def run(run_id: str, redis: Redis, redis_reader: Redis) -> Run:
-    return Run(run_id, redis, redis_reader, MasterKeyring.new(await server_ms(redis) * 1_000_000 - S))
-
-
-async def step_until_idle(coordinating: Desk) -> None:
-    for inbox in coordinating.inboxes.values():
-        await coordinating.step(await drain(inbox))
-
-
-async def killed_before_settling(coordinating: Desk, log: str = "votes") -> None:
-    coordinating.windows.outbox = DyingOutbox(coordinating.outbox.redis)
-    with pytest.raises(KilledError):
-        await coordinating.step(await drain(coordinating.inboxes[log]))
+__all__ = ["run"]
 
 
 async def test_a_command_is_answered_once_and_nothing_stays_pending(run: Run) -> None:

@@ -17,21 +17,10 @@ from esper.runtime.lease import Standby
 from esper.runtime.windows import ReplacedError
 from esper.tamiyo.docket import MOST_WAITING
 from tests.bus_kit import DEADLINE_S, num_pending, until
+from tests.coordinator_kit import Run, fall_back, lose_history, notice, run, step_until_idle, stored
 from tests.rounds import germinate, heartbeat, vote
-from tests.test_coordinator import Run, run, step_until_idle
 
 __all__ = ["run"]
-
-
-async def lose_history(run: Run) -> None:
-    """What FLUSHALL does, to one run of a server that others use."""
-    await run.redis.delete(*[name async for name in run.redis.scan_iter(match=f"esper:{{{run.run_id}}}:*")])
-
-
-async def notice(coordinating: Desk, log: str) -> None:
-    """Read on from a stream whose group is gone."""
-    batches = coordinating.inboxes[log].batches(until_idle=True)
-    await coordinating.step([delivery async for batch in batches for delivery in batch])
 
 
 async def test_a_command_published_after_history_is_lost_is_judged_by_the_same_coordinator(run: Run) -> None:
@@ -277,16 +266,3 @@ async def is_at_work(run: Run, desk: Desk) -> bool:
     holder: Any = await run.redis.hget(desk.windows.hash_key, "version")
     has_groups = bool(await run.redis.exists(names.key(run.run_id, "heartbeats")))
     return has_groups and bytes(holder or b"").startswith(desk.windows.holder.encode())
-
-
-async def stored(run: Run) -> dict[bytes, bytes]:
-    """All that Redis holds of the run."""
-    keys = [name async for name in run.redis.scan_iter(match=f"esper:{{{run.run_id}}}:*")]
-    return {name: await run.redis.execute_command("DUMP", name) for name in keys}
-
-
-async def fall_back(run: Run, before: dict[bytes, bytes]) -> None:
-    """What a crash does to all that was not on disk yet."""
-    await lose_history(run)
-    for name, dump in before.items():
-        await run.redis.execute_command("RESTORE", name, 0, dump)

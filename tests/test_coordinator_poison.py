@@ -12,8 +12,8 @@ from esper.runtime.coordinate import Desk
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Entry, Outcome
 from tests.bus_kit import drain, num_pending
+from tests.coordinator_kit import KilledError, Run, killed_before_settling, run, step_until_idle
 from tests.rounds import germinate, heartbeat, vote
-from tests.test_coordinator import KilledError, Run, killed_before_settling, run, step_until_idle
 
 __all__ = ["run"]
 NUM_DEATHS = 12

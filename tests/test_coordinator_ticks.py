@@ -15,8 +15,8 @@ from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Outcome
 from tests.bus_kit import drain
 from tests.clocks import Clock
+from tests.coordinator_kit import Run, run, step_until_idle
 from tests.rounds import germinate, heartbeat, vote
-from tests.test_coordinator import Run, run, step_until_idle
 
 __all__ = ["run"]
 

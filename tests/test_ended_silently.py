@@ -14,9 +14,8 @@ from esper.leyline.kinds import Role
 from esper.runtime.process import Main
 from esper.runtime.quitting import unless_silent
 from esper.workers import coordinator, global_, regional
-from tests.bus_kit import own_server
+from tests.bus_kit import own_server, standing_still
 from tests.scripted import ScriptedRun, listed
-from tests.test_beside_silent import standing_still
 
 SOON_S = 60.0  # only a failure takes as long: without the probe all that is waited for takes 600 s
 TOLD: dict[str, tuple[Main, Role]] = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from esper.leyline import contracts as pb
+from tests.link_kit import ORDER, Mortal, exchange
 from tests.simulation.arrivals import Kept, Life
 from tests.simulation.every_order import SCRIPTS
 from tests.simulation.told import Script, commit, proposal
-from tests.test_runtime_revived import ORDER, Mortal, exchange
 
 DONE = pb.Recalled(is_last=True)
 LOGS = ("decisions", "commands", "optimizer")

@@ -19,7 +19,6 @@ from esper.bus.faults import ForbiddenError
 from esper.bus.pending import Source
 from esper.bus.protocol import Surroundings
 from esper.leyline import contracts as pb
-from esper.leyline.digest import barrier_digest
 from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
@@ -31,8 +30,8 @@ from esper.runtime.recall import Recaller
 from esper.runtime.windows import ReplacedError
 from tests.bus_kit import drain, num_pending
 from tests.clocks import Clock
+from tests.coordinator_kit import Run, abort, commit, leads, proposal, run, step_until_idle
 from tests.rounds import germinate, heartbeat, vote
-from tests.test_coordinator import Run, run, step_until_idle
 
 __all__ = ["run"]
 LEASE_S = 3.0
@@ -146,25 +145,6 @@ async def test_each_leader_announces_itself_under_a_higher_token_and_stamps_what
     first, second = await announced(run)
     assert first < second
     assert await decided_by(run) == [first, second, second]  # a proposal; its abort and the next proposal
-
-
-def proposal(number: int, token: int) -> pb.BarrierProposal:
-    return pb.BarrierProposal(version=1, round=number, roster_generation=1, roster=["w"], lease_token=token)
-
-
-def commit(number: int, token: int, step: int = 9) -> pb.BarrierCommit:
-    digest = barrier_digest(step, [], [])
-    return pb.BarrierCommit(
-        version=1, round=number, roster_generation=1, effective_step=step, digest=digest, lease_token=token
-    )
-
-
-def abort(number: int, token: int) -> pb.BarrierAbort:
-    return pb.BarrierAbort(version=1, round=number, roster_generation=1, lease_token=token)
-
-
-def leads(token: int) -> pb.LeaderAnnouncement:
-    return pb.LeaderAnnouncement(version=1, leader="coordinator", lease_token=token)
 
 
 RECORD: list[Said] = [leads(5), proposal(1, 5), leads(8), commit(1, 5), abort(1, 8), commit(1, 8), proposal(2, 8)]

@@ -22,7 +22,7 @@ from esper.runtime.archive import Archive, ArchiveError
 from esper.runtime.logbook import read_live
 from esper.runtime.tidying import Charge
 from esper.runtime.trimming import MOST_LOOKED_AT, Trimmer
-from tests.test_leader_lease import abort
+from tests.coordinator_kit import abort
 
 LOGS = ("commands", "optimizer", "decisions", "receipts", "emergency")
 WORKERS = ("worker-0", "worker-1")

@@ -22,9 +22,8 @@ from esper.runtime.dated import DatedOpener
 from esper.runtime.lookback import newest_said
 from esper.runtime.orders import Orders
 from esper.runtime.recall import NUM_BEFORE, Recaller
+from tests.coordinator_kit import Run, abort, commit, leads, proposal, run, step_until_idle
 from tests.rounds import germinate, heartbeat
-from tests.test_coordinator import Run, run, step_until_idle
-from tests.test_leader_lease import abort, commit, leads, proposal
 
 __all__ = ["run"]
 

@@ -7,8 +7,7 @@ from torch.optim import lr_scheduler
 
 from esper.tolaria import moments
 from esper.tolaria.bank import Bank
-from tests.optimizer_kit import Host, Sprout, governed
-from tests.test_optimizers import Seedling, optimizers
+from tests.optimizer_kit import Host, Seedling, Sprout, governed, optimizers
 
 
 class Culled(Seedling):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import pytest
 import torch
 
@@ -11,37 +9,18 @@ from esper.leyline import contracts as pb
 from esper.tolaria.optimizers import Optimizers
 from esper.tolaria.reduce import SeedReducer
 from esper.tolaria.surroundings import Surroundings
-from tests.optimizer_kit import APPLIED, FAILED, Kind, adjustment, command, refusal
-
-
-@dataclass
-class Seedling:
-    """A seed of one matrix, the smallest thing that an optimizer can train."""
-
-    seed_id: str = "s0"
-    weight: torch.nn.Parameter = field(default_factory=lambda: torch.nn.Parameter(torch.ones(2, 2)))
-
-    def trainable(self) -> list[tuple[str, torch.nn.Parameter]]:
-        return [("weight", self.weight)]
-
-    def has_gradient(self, value: float) -> None:
-        self.weight.grad = torch.full((2, 2), value)
-
-
-def host(lr: float = 0.1, momentum: float = 0.9) -> tuple[torch.nn.Linear, torch.optim.SGD]:
-    torch.manual_seed(3)
-    model = torch.nn.Linear(3, 2)
-    return model, torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
-
-
-def optimizers(host_optimizer: torch.optim.Optimizer | None = None) -> Optimizers:
-    return Optimizers(host_optimizer or host()[1], reduce=SeedReducer())
-
-
-def step_host(model: torch.nn.Linear, optimizer: torch.optim.Optimizer) -> None:
-    optimizer.zero_grad()
-    model(torch.ones(1, 3)).sum().backward()
-    optimizer.step()
+from tests.optimizer_kit import (
+    APPLIED,
+    FAILED,
+    Kind,
+    Seedling,
+    adjustment,
+    command,
+    host,
+    optimizers,
+    refusal,
+    step_host,
+)
 
 
 def create(**hyperparameters: float) -> pb.OptimizerCommand:

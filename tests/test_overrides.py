@@ -9,9 +9,8 @@ import torch
 from torch import nn
 
 from esper.leyline import contracts as pb
-from tests.optimizer_kit import APPLIED, adjustment
+from tests.optimizer_kit import APPLIED, Seedling, adjustment, host, optimizers, step_host
 from tests.session_kit import unsteered
-from tests.test_optimizers import Seedling, host, optimizers, step_host
 
 
 def test_an_override_wins_over_a_scheduler_until_it_is_released() -> None:

@@ -8,13 +8,13 @@ import pytest
 
 from esper.kasmina.pruning.pruner import PARTED
 from esper.leyline import contracts as pb
-from tests.test_pruning_session import Ranks
-from tests.test_pruning_undo import SETTINGS, Run
+from tests.pruning_kit import WATCHED, Dictated
+from tests.pruning_session_kit import Ranks
 
 
-def resumed(run: Run) -> Run:
+def resumed(run: Dictated) -> Dictated:
     """Another process, that begins with what a checkpoint of this one holds."""
-    later = Run(run.pruning.settings)
+    later = Dictated(run.pruning.settings)
     later.model.load_state_dict(run.model.state_dict())
     later.pruning.load_state(run.pruning.state())
     later.pruning.load_standing(run.pruning.standing())
@@ -22,7 +22,7 @@ def resumed(run: Run) -> Run:
     return later
 
 
-def undone(run: Run) -> list[str]:
+def undone(run: Dictated) -> list[str]:
     """Why, of what this process prunes and steps with 5.1 times the norms before it."""
     run.prune()
     run.step(5.1)
@@ -31,7 +31,7 @@ def undone(run: Run) -> list[str]:
 
 
 def test_norms_of_the_process_before_it_are_what_a_change_is_judged_by() -> None:
-    run = Run()
+    run = Dictated()
     run.step(num=3)
 
     later = resumed(run)
@@ -40,7 +40,7 @@ def test_norms_of_the_process_before_it_are_what_a_change_is_judged_by() -> None
 
 
 def test_so_is_the_accuracy() -> None:
-    run = Run()
+    run = Dictated()
     run.pruning.note_accuracy(0.9)
     run.step()
     later = resumed(run)
@@ -55,7 +55,7 @@ def test_so_is_the_accuracy() -> None:
 
 
 def test_a_checkpoint_that_is_older_or_of_other_settings_brings_no_norms() -> None:
-    run, later = Run(), Run()
+    run, later = Dictated(), Dictated()
     run.step(num=3)
     state = run.pruning.state()
     later.pruning.load_state({**state, "watch": state["watch"][:-1]})
@@ -67,7 +67,7 @@ def test_a_checkpoint_that_is_older_or_of_other_settings_brings_no_norms() -> No
 
 @pytest.mark.parametrize(("norm", "why"), [(5.1, PARTED), (4.9, "")])
 def test_who_undoes_what_another_process_had_pruned_says_so_for_good(norm: float, why: str) -> None:
-    run = Run()
+    run = Dictated()
     run.step(num=3)
     run.prune()
     run.step()
@@ -82,7 +82,7 @@ def test_who_undoes_what_another_process_had_pruned_says_so_for_good(norm: float
 
 
 def test_harm_that_came_before_the_checkpoint_is_seen_behind_it() -> None:
-    run = Run(replace(SETTINGS, check_every=10))
+    run = Dictated(replace(WATCHED, check_every=10))
     run.step(num=10)
     run.prune()
     run.step(5.1)

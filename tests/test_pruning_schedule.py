@@ -15,8 +15,7 @@ from esper.kasmina.pruning.schedule import Ramp
 from esper.kasmina.pruning.units import CHANNEL, HEAD, LAYER, WEIGHT
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import reason_name
-from tests.pruning_kit import APPLIED, FAILED, HEADS, mask, new_zoo, response
-from tests.test_pruning_undo import SETTINGS, Run
+from tests.pruning_kit import APPLIED, FAILED, HEADS, WATCHED, Dictated, mask, new_zoo, response
 
 Reason = pb.ReasonCode
 
@@ -114,8 +113,8 @@ def test_a_ramp_goes_on_after_a_checkpoint_and_after_a_rollback_past_its_end() -
 
 @pytest.mark.parametrize(("num", "told"), [(12, ["pruning.undone"]), (2, [])])
 def test_a_ramp_that_another_process_goes_on_with_ends_where_it_does_harm(num: int, told: list[str]) -> None:
-    settings = replace(SETTINGS, schedule="cubic", ramp_steps=40, ramp_every=10)
-    run, later = Run(settings), Run(settings)
+    settings = replace(WATCHED, schedule="cubic", ramp_steps=40, ramp_every=10)
+    run, later = Dictated(settings), Dictated(settings)
     run.prune()
     run.step(num=num)
     later.model.load_state_dict(run.model.state_dict())

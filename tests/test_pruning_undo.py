@@ -10,45 +10,10 @@ import torch
 from torch import Tensor
 
 from esper.kasmina.meter import norm_of
-from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.pruner import Pruning
-from esper.kasmina.pruning.units import HEAD, WEIGHT
+from esper.kasmina.pruning.units import WEIGHT
 from esper.leyline import contracts as pb
-from tests.pruning_kit import APPLIED, FAILED, HEADS, lift, mask, new_zoo, response
-
-SETTINGS = KasminaCheckpointPruningConfig(heads=HEADS, check_every=1, watch_steps=20)
-CHANGE = response(
-    mask("image.weight", [1, 4], 6),
-    mask("attention.out_proj.weight", [2], 4, HEAD, dim=1),
-    mask("mix.weight", [0, 7], 8),
-    mask("mix.weight", [1], 3, HEAD, dim=1),
-)
-
-
-class Run:
-    """A model whose gradients a test writes."""
-
-    def __init__(self, settings: KasminaCheckpointPruningConfig = SETTINGS) -> None:
-        self.model, self.number = new_zoo(), 0
-        self.pruning = Pruning(self.model, settings)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.0, fused=True)
-
-    def step(self, gradient: float = 1.0, num: int = 1) -> None:
-        for _ in range(num):
-            self.number += 1
-            self.pruning.begin_step(self.number)
-            for parameter in self.model.parameters():
-                parameter.grad = torch.full_like(parameter, gradient)
-            self.pruning.before_optimizer_step(self.optimizer)
-            self.optimizer.step()
-            self.pruning.after_optimizer_step()
-
-    def prune(self, change: pb.StructuralPruningResponse = CHANGE) -> None:
-        outcome = self.pruning.apply(change, self.number + 1)
-        assert outcome.status == APPLIED, outcome.detail
-
-    def weights(self) -> dict[str, Tensor]:
-        return {name: p.detach().clone() for name, p in self.model.named_parameters()}
+from tests.pruning_kit import APPLIED, CHANGE, FAILED, WATCHED, Dictated, lift, mask, new_zoo, response
 
 
 def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
@@ -56,7 +21,7 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 
 
 def test_a_gradient_norm_of_five_medians_lifts_the_change_bit_for_bit() -> None:
-    run = Run()
+    run = Dictated()
     run.step(num=3)
     run.prune()
     before = new_zoo()
@@ -79,7 +44,7 @@ def test_a_gradient_norm_of_five_medians_lifts_the_change_bit_for_bit() -> None:
 
 
 def test_what_is_met_before_the_first_channel_of_a_ramp_goes_undoes_nothing() -> None:
-    run = Run(replace(SETTINGS, schedule="cubic", ramp_steps=40, ramp_every=10))
+    run = Dictated(replace(WATCHED, schedule="cubic", ramp_steps=40, ramp_every=10))
     run.pruning.note_accuracy(0.9)
     run.step(num=3)
     run.prune()
@@ -99,7 +64,7 @@ def test_what_is_met_before_the_first_channel_of_a_ramp_goes_undoes_nothing() ->
 
 @pytest.mark.parametrize("gradient", [math.nan, math.inf])
 def test_a_gradient_that_is_not_finite_lifts_the_change(gradient: float) -> None:
-    run = Run()
+    run = Dictated()
     run.prune()
     run.step(num=2)
 
@@ -110,7 +75,7 @@ def test_a_gradient_that_is_not_finite_lifts_the_change(gradient: float) -> None
 
 
 def test_a_step_that_the_scaler_skips_lifts_nothing() -> None:
-    run = Run()
+    run = Dictated()
     run.prune()
     run.step(num=2)
     run.optimizer.found_inf = torch.ones(())  # type: ignore[attr-defined] # as GradScaler does with a fused optimizer
@@ -127,7 +92,7 @@ def test_a_step_that_the_scaler_skips_lifts_nothing() -> None:
 
 @pytest.mark.parametrize(("after", "undone"), [(0.885, False), (0.88, False), (0.875, True), (0.95, False)])
 def test_an_accuracy_more_than_two_points_below_the_last_one_lifts_the_change(after: float, undone: bool) -> None:
-    run = Run()
+    run = Dictated()
     run.pruning.note_accuracy(0.9)
     run.prune()
     run.step(num=3)
@@ -144,7 +109,7 @@ def test_an_accuracy_more_than_two_points_below_the_last_one_lifts_the_change(af
 @pytest.mark.parametrize("hits", [5, 28, 54, 73])
 def test_two_points_of_accuracies_in_single_precision_are_no_more_than_two(hits: int) -> None:
     before, after = (torch.tensor([hits, hits - 2]) / 100).tolist()
-    run = Run()
+    run = Dictated()
     run.pruning.note_accuracy(before)
     run.prune()
     run.step(num=3)
@@ -158,8 +123,8 @@ def test_two_points_of_accuracies_in_single_precision_are_no_more_than_two(hits:
 def test_one_rank_that_sees_a_spike_undoes_it_on_all() -> None:
     """`reduce` is a mean over two ranks, the other of which has seen one."""
     spike = torch.tensor([1.0, 9.0, 0.0, 0.0], dtype=torch.float64)
-    run = Run()
-    run.pruning = Pruning(run.model, SETTINGS, reduce=lambda mine: (mine + spike) / 2)
+    run = Dictated()
+    run.pruning = Pruning(run.model, WATCHED, reduce=lambda mine: (mine + spike) / 2)
     run.prune()
 
     run.step()
@@ -170,8 +135,8 @@ def test_one_rank_that_sees_a_spike_undoes_it_on_all() -> None:
 @pytest.mark.parametrize(("other", "undone"), [(0.0, False), (0.02, True)])
 def test_accuracies_of_ranks_are_averaged(other: float, undone: bool) -> None:
     theirs = torch.tensor([0.0, 1.0, other, 1.0], dtype=torch.float64)
-    run = Run()
-    run.pruning = Pruning(run.model, SETTINGS, reduce=lambda mine: (mine + theirs) / 2)
+    run = Dictated()
+    run.pruning = Pruning(run.model, WATCHED, reduce=lambda mine: (mine + theirs) / 2)
     run.pruning.note_accuracy(0.9)
     run.prune()
 
@@ -182,7 +147,7 @@ def test_accuracies_of_ranks_are_averaged(other: float, undone: bool) -> None:
 
 
 def test_the_masks_before_the_change_stay() -> None:
-    run = Run()
+    run = Dictated()
     run.prune(response(mask("mix.weight", [3], 8)))
     before = run.weights()
     run.prune()
@@ -196,7 +161,7 @@ def test_the_masks_before_the_change_stay() -> None:
 
 
 def test_a_ramp_is_undone_whole() -> None:
-    run = Run(replace(SETTINGS, schedule="cubic", ramp_steps=6, ramp_every=2))
+    run = Dictated(replace(WATCHED, schedule="cubic", ramp_steps=6, ramp_every=2))
     before = run.weights()
     run.prune()
     run.step(num=3)
@@ -212,7 +177,7 @@ def test_a_ramp_is_undone_whole() -> None:
 
 
 def test_a_change_is_lifted_in_the_precision_that_the_model_has_by_then() -> None:
-    run = Run(replace(SETTINGS, weights=["mix.bias"]))
+    run = Dictated(replace(WATCHED, weights=["mix.bias"]))
     before = run.weights()
     run.prune(response(mask("image.weight", [1, 4], 6), mask("mix.bias", [0, 7], 8, WEIGHT)))
 
@@ -224,7 +189,7 @@ def test_a_change_is_lifted_in_the_precision_that_the_model_has_by_then() -> Non
 
 
 def test_copies_are_counted_and_given_up_when_the_watch_ends() -> None:
-    run = Run()
+    run = Dictated()
     run.prune(response(mask("mix.weight", [0, 7], 8)))
     positions = 2 * 2 * 8  # int64, of the weight's rows and of the bias
 
@@ -237,7 +202,7 @@ def test_copies_are_counted_and_given_up_when_the_watch_ends() -> None:
 
 
 def test_three_changes_undone_in_a_row_disable_pruning_until_a_request_enables_it() -> None:
-    run = Run()
+    run = Dictated()
     run.step(num=3)
     for _ in range(3):
         run.prune()
@@ -255,7 +220,7 @@ def test_three_changes_undone_in_a_row_disable_pruning_until_a_request_enables_i
 
 def test_masks_are_refused_where_pruning_is_not_enabled() -> None:
     model = new_zoo()
-    pruning = Pruning(model, SETTINGS, enabled=False)
+    pruning = Pruning(model, WATCHED, enabled=False)
 
     outcome = pruning.apply(CHANGE, 1)
 
@@ -265,7 +230,7 @@ def test_masks_are_refused_where_pruning_is_not_enabled() -> None:
 
 
 def test_a_rollback_puts_back_the_masks_of_its_snapshot() -> None:
-    run = Run()
+    run = Dictated()
     weights, kept = run.weights(), run.pruning.snapshot()
     run.prune()
     with torch.no_grad():
@@ -280,7 +245,7 @@ def test_a_rollback_puts_back_the_masks_of_its_snapshot() -> None:
 
 @pytest.mark.parametrize("harm", ["gradient", "accuracy"])
 def test_masks_that_a_rollback_puts_back_are_not_lifted_for_what_came_after_its_snapshot(harm: str) -> None:
-    run = Run(replace(SETTINGS, check_every=2))
+    run = Dictated(replace(WATCHED, check_every=2))
     run.pruning.note_accuracy(0.9)
     run.prune()
     run.step(num=4)
@@ -298,7 +263,7 @@ def test_masks_that_a_rollback_puts_back_are_not_lifted_for_what_came_after_its_
 
 
 def test_a_ramp_that_two_rollbacks_took_up_is_undone_with_the_weights_of_the_last_one() -> None:
-    run = Run(replace(SETTINGS, schedule="cubic", ramp_steps=8, ramp_every=2))
+    run = Dictated(replace(WATCHED, schedule="cubic", ramp_steps=8, ramp_every=2))
     run.prune()
     run.step(num=2)
     kept = run.pruning.snapshot()
@@ -319,7 +284,7 @@ def test_a_ramp_that_two_rollbacks_took_up_is_undone_with_the_weights_of_the_las
 def test_a_host_with_sparse_gradients_is_watched_by_the_norm_of_all_of_them() -> None:
     words, linear = torch.nn.Embedding(5, 4, sparse=True), torch.nn.Linear(4, 3)
     model = torch.nn.Sequential(words, linear)
-    pruning = Pruning(model, replace(SETTINGS, heads={}))
+    pruning = Pruning(model, replace(WATCHED, heads={}))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     assert pruning.apply(response(mask("1.weight", [1], 3)), 1).status == APPLIED
 

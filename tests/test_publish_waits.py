@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from esper.bus import connect
 from esper.bus.embedded import EmbeddedRedis
 from esper.cli import waiting
-from esper.cli.main import app
 from esper.cli.waiting import Patience, UnseenError
 from esper.client import Controller
+from tests.bus_kit import standing_still
+from tests.cli_kit import called
 from tests.scripted import WORKERS, ScriptedRun, accepted, listed
 
 SHORT_S = 0.2
@@ -33,32 +30,21 @@ async def run(
             yield scripted
 
 
-@contextmanager
-def hung(server: EmbeddedRedis) -> Iterator[None]:
-    """It takes what it is sent, and answers nothing."""
-    assert server.process is not None
-    os.kill(server.process.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(server.process.pid, signal.SIGCONT)
-
-
 async def test_a_redis_that_hangs_from_the_start_has_taken_no_command(run: ScriptedRun, server: EmbeddedRedis) -> None:
     words = ["publish", "pause", "--run", run.name, "--timeout", f"{SHORT_S}"]
 
-    with hung(server):
-        result = await asyncio.to_thread(CliRunner().invoke, app, words)
+    with standing_still(server):
+        status, out, errors = await called(*words)
 
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "esper: Redis gave no answer in 0.2 s; nothing was published\n"
+    assert (status, out) == (2, "")
+    assert errors == "esper: Redis gave no answer in 0.2 s; nothing was published\n"
 
 
 async def test_a_redis_that_hangs_at_the_command_may_have_taken_it(run: ScriptedRun, server: EmbeddedRedis) -> None:
     patience = Patience(SHORT_S)
 
     async with Controller.connect(run.name) as controller:
-        with hung(server), pytest.raises(UnseenError) as caught:
+        with standing_still(server), pytest.raises(UnseenError) as caught:
             async with patience.sending(controller):
                 await controller.within(SHORT_S).pause()
 
@@ -88,7 +74,7 @@ async def test_a_redis_that_hangs_before_the_verdict_is_named_beside_the_coordin
 ) -> None:
     async with Controller.connect(run.name) as controller:
         receipt = await controller.pause()
-        with hung(server), pytest.raises(UnseenError) as caught:
+        with standing_still(server), pytest.raises(UnseenError) as caught:
             await Patience(SHORT_S).accepted(controller, receipt)
 
     assert str(caught.value) == (
@@ -102,7 +88,7 @@ async def test_what_was_accepted_takes_effect_though_redis_hangs_since(run: Scri
         receipt = await controller.pause()
         await run.answer(accepted(receipt.command_id, receipt.entry_id))
         acceptance = await receipt.accepted()
-        with hung(server), pytest.raises(UnseenError) as caught:
+        with standing_still(server), pytest.raises(UnseenError) as caught:
             await Patience(SHORT_S).applied(controller, receipt, acceptance)
 
     assert str(caught.value) == (
@@ -132,7 +118,7 @@ async def test_a_rank_that_is_late_is_named_alone_where_redis_answers(
 async def test_each_attempt_is_waited_for_as_long_as_is_said(run: ScriptedRun) -> None:
     words = ["publish", "pause", "--run", run.name, "--attempts", "2", "--timeout", "0"]
 
-    result = await asyncio.to_thread(CliRunner().invoke, app, words)
+    status, out, errors = await called(*words)
 
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.endswith(": no answer after 0 s from coordinator\n")
+    assert (status, out) == (2, "")
+    assert errors.endswith(": no answer after 0 s from coordinator\n")

@@ -14,7 +14,7 @@ from esper.bus.names import key
 from esper.narset.regional import GAP_S, LOOK_EVERY_S, LOST_FOR_S, Regional
 from esper.narset.totals import Totals
 from tests.bus_kit import num_pending
-from tests.test_aggregation_exact import framed, packets
+from tests.packet_kit import framed, packets
 from tests.tiers import PausedOutbox, Tiers
 
 HALF, ALL = 320, 640

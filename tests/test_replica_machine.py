@@ -10,8 +10,8 @@ from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
 from esper.leyline.succession import Succession, in_force
 from esper.runtime.orders import Orders
+from tests.barrier_kit import MS, PROMISE_STEPS, RANK, RANKS, Barriers, Rank
 from tests.rounds import heartbeat
-from tests.test_barrier_machine import MS, PROMISE_STEPS, RANK, RANKS, Barriers, Rank
 
 HUNG_MS = 5_000
 

@@ -15,30 +15,20 @@ from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.ghosts import Ghosts
 from esper.tamiyo.outcome import Outcome
 from esper.tolaria.boundary import Boundary
-from tests.rounds import germinate, heartbeat, opened, rollback, state, train, vote
-
-S = 1_000_000_000
-
-
-def replica(number: int, step: int = 1, *, incarnation: int = 0, applied: int = 0, due: bool = False) -> pb.Heartbeat:
-    beat = heartbeat(number, step, world_size=1, incarnation=incarnation or number + 10, applied=applied, due=due)
-    beat.rank = 0
-    return beat
-
-
-def replicas(*numbers: int) -> Coordinator:
-    coordinator = Coordinator("coordinator")
-    for number in numbers:
-        coordinator.on_heartbeat(replica(number), 0)
-    coordinator.tick(0)
-    return coordinator
-
-
-def proposed(outcome: Outcome) -> pb.BarrierProposal:
-    """What the outcome ends with."""
-    proposal = outcome.decisions[-1]
-    assert isinstance(proposal, pb.BarrierProposal)
-    return proposal
+from tests.rounds import (
+    S,
+    farewell,
+    germinate,
+    heartbeat,
+    last_proposal,
+    opened,
+    replica,
+    replicas,
+    rollback,
+    state,
+    train,
+    vote,
+)
 
 
 def answered(coordinator: Coordinator, proposal: pb.BarrierProposal, *votes: pb.BarrierVote) -> pb.BarrierCommit:
@@ -52,21 +42,15 @@ def answered(coordinator: Coordinator, proposal: pb.BarrierProposal, *votes: pb.
     return commit
 
 
-def farewell(number: int) -> pb.Heartbeat:
-    beat = replica(number)
-    beat.report.CopyFrom(pb.WorkerReport(worker=beat.worker))
-    return beat
-
-
 def test_one_that_joins_is_asked_from_the_next_round_on_and_the_open_one_goes_on_without_it() -> None:
     coordinator = replicas(0)
     coordinator.on_command("commands", opened(germinate(), "1-0"))
-    first = proposed(coordinator.tick(0))
+    first = last_proposal(coordinator.tick(0))
 
     joining = coordinator.on_heartbeat(replica(1), 0)
     commit = answered(coordinator, first, vote(0, 10))
     coordinator.on_command("commands", opened(train(), "2-0"))
-    second = proposed(coordinator.tick(0))
+    second = last_proposal(coordinator.tick(0))
 
     assert joining.decisions == []
     assert [ref.entry_id for ref in commit.commands] == ["1-0"]
@@ -77,7 +61,7 @@ def test_one_that_joins_is_asked_from_the_next_round_on_and_the_open_one_goes_on
 def test_one_that_is_silent_for_five_seconds_is_evicted_alone_and_the_others_go_on() -> None:
     coordinator = replicas(0, 1, 2)
     coordinator.on_command("commands", opened(germinate(), "1-0"))
-    open_round = proposed(coordinator.tick(0))
+    open_round = last_proposal(coordinator.tick(0))
     for number in (0, 2):
         coordinator.on_heartbeat(replica(number), 4 * S)
 
@@ -85,7 +69,7 @@ def test_one_that_is_silent_for_five_seconds_is_evicted_alone_and_the_others_go_
     outcome = coordinator.tick(5 * S)
 
     assert early.decisions == []
-    abort, proposal = outcome.decisions[0], proposed(outcome)
+    abort, proposal = outcome.decisions[0], last_proposal(outcome)
     assert isinstance(abort, pb.BarrierAbort)
     assert [(each.worker, each.incarnation) for each in abort.evicted] == [("worker-1", 11)]
     assert "worker-1 said nothing for 5 s: evicted alone" in abort.detail
@@ -166,11 +150,11 @@ def test_the_evicted_process_is_heard_no_more_and_the_one_after_it_joins() -> No
 
     coordinator.on_heartbeat(replica(1), 6 * S)
     coordinator.on_heartbeat(replica(0, 100, due=True), 6 * S)
-    without = proposed(coordinator.tick(6 * S))
+    without = last_proposal(coordinator.tick(6 * S))
     answered(coordinator, without, vote(0, 100))
     coordinator.on_heartbeat(replica(1, incarnation=77), 6 * S)
     coordinator.on_heartbeat(replica(0, 200, due=True), 7 * S)
-    anew = proposed(coordinator.tick(7 * S))
+    anew = last_proposal(coordinator.tick(7 * S))
 
     assert (list(without.roster), list(anew.roster)) == (["worker-0"], ["worker-0", "worker-1"])
 
@@ -179,7 +163,7 @@ def test_one_that_says_farewell_is_not_asked_again_and_the_run_is_over_with_the_
     coordinator = replicas(0, 1)
     left = coordinator.on_heartbeat(farewell(1), 1 * S).left
     coordinator.on_command("commands", opened(germinate(), "1-0"))
-    commit = answered(coordinator, proposed(coordinator.tick(1 * S)), vote(0, 10))
+    commit = answered(coordinator, last_proposal(coordinator.tick(1 * S)), vote(0, 10))
 
     left += coordinator.on_heartbeat(farewell(0), 2 * S).left
     coordinator.on_command("commands", opened(train(), "2-0"))
@@ -196,7 +180,7 @@ def test_a_heartbeat_that_comes_behind_a_farewell_brings_nobody_back() -> None:
     coordinator.on_heartbeat(replica(1), 1 * S)
     coordinator.on_heartbeat(replica(0, 100, due=True), 2 * S)
 
-    without = proposed(coordinator.tick(2 * S))
+    without = last_proposal(coordinator.tick(2 * S))
 
     assert list(without.roster) == ["worker-0"]
 
@@ -207,7 +191,7 @@ def test_a_command_is_judged_as_the_furthest_one_stands_and_takes_effect_at_one_
     germinated = state("s7", pb.SeedLifecycleStage.SEED_STAGE_GERMINATED)
 
     has_joined_anew, furthest = vote(0, 3), vote(1, 400, seeds=[germinated])
-    commit = answered(coordinator, proposed(coordinator.tick(0)), has_joined_anew, furthest)
+    commit = answered(coordinator, last_proposal(coordinator.tick(0)), has_joined_anew, furthest)
 
     assert (commit.effective_step, [ref.entry_id for ref in commit.commands]) == (408, ["1-0"])
 
@@ -217,7 +201,7 @@ def test_digests_of_replicas_are_not_compared_and_their_snapshots_are_common_by_
     coordinator.on_command("commands", opened(rollback(5), "1-0"))
 
     votes = [vote(each, 10, digest=bytes([each]) * 32, snapshots={5: bytes([each]) * 32}) for each in (0, 1, 2)]
-    commit = answered(coordinator, proposed(coordinator.tick(0)), *votes)
+    commit = answered(coordinator, last_proposal(coordinator.tick(0)), *votes)
 
     assert (commit.digests_compared, list(commit.deviating), list(commit.quarantined)) == (False, [], [])
     assert [ref.snapshot_step for ref in commit.commands] == [5]
@@ -226,11 +210,11 @@ def test_digests_of_replicas_are_not_compared_and_their_snapshots_are_common_by_
 def test_no_effective_step_lies_below_the_one_before_also_when_the_fastest_has_left() -> None:
     coordinator = replicas(0, 1)
     coordinator.on_command("commands", opened(germinate(), "1-0"))
-    early = answered(coordinator, proposed(coordinator.tick(0)), vote(0, 10), vote(1, 900))
+    early = answered(coordinator, last_proposal(coordinator.tick(0)), vote(0, 10), vote(1, 900))
     coordinator.on_heartbeat(farewell(1), 1 * S)
     coordinator.on_command("commands", opened(train(), "2-0"))
 
-    late = answered(coordinator, proposed(coordinator.tick(1 * S)), vote(0, 20))
+    late = answered(coordinator, last_proposal(coordinator.tick(1 * S)), vote(0, 20))
 
     assert (early.effective_step, late.effective_step) == (908, 908)
 
@@ -243,10 +227,10 @@ def test_none_joins_a_run_that_is_paused() -> None:
     coordinator.on_heartbeat(replica(1, 500), 1 * S)
     coordinator.on_command("commands", opened(germinate(), "1-0"))
 
-    while_paused = answered(coordinator, proposed(coordinator.tick(1 * S)), vote(0, 50, held_step=50))
+    while_paused = answered(coordinator, last_proposal(coordinator.tick(1 * S)), vote(0, 50, held_step=50))
     coordinator.on_heartbeat(replica(0, 51), 2 * S)
     coordinator.on_command("commands", opened(train(), "2-0"))
-    resumed = answered(coordinator, proposed(coordinator.tick(2 * S)), vote(0, 51), vote(1, 501))
+    resumed = answered(coordinator, last_proposal(coordinator.tick(2 * S)), vote(0, 51), vote(1, 501))
 
     assert (while_paused.effective_step, resumed.effective_step) == (50, 509)
 
@@ -266,7 +250,7 @@ def test_a_new_leader_leaves_out_nobody_whom_it_could_not_have_heard_yet() -> No
     _, abort, anew = outcome.decisions
     assert isinstance(abort, pb.BarrierAbort)
     assert [(each.worker, each.incarnation) for each in abort.evicted] == [("worker-1", 0)]
-    assert list(proposed(outcome).roster) == ["worker-0"] and anew == proposed(outcome)
+    assert list(last_proposal(outcome).roster) == ["worker-0"] and anew == last_proposal(outcome)
 
 
 def test_a_runtime_ends_every_process_of_a_name_where_no_incarnation_is_known() -> None:

@@ -7,35 +7,26 @@ import pytest
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.tamiyo.coordinator import Coordinator
-from esper.tamiyo.outcome import Outcome
 from esper.tamiyo.overdue import FAREWELL_NS
-from tests.rounds import germinate, heartbeat, opened, rollback, state, train, vote
+from tests.rounds import (
+    ACCEPTED,
+    REJECTED,
+    S,
+    commit_of,
+    germinate,
+    heartbeat,
+    opened,
+    proposed,
+    rollback,
+    state,
+    train,
+    vote,
+    with_roster,
+)
 
-S = 1_000_000_000
-ACCEPTED, REJECTED = pb.ReceiptStatus.RECEIPT_ACCEPTED, pb.ReceiptStatus.RECEIPT_REJECTED
 TRAINING = pb.SeedLifecycleStage.SEED_STAGE_TRAINING
 DORMANT = pb.SeedLifecycleStage.SEED_STAGE_DORMANT
 UNLIKE = (b"d" * 32, b"x" * 32)
-
-
-def with_roster(now_ns: int = 0, **settings: int) -> Coordinator:
-    coordinator = Coordinator("coordinator", **settings)
-    for rank in (0, 1):
-        coordinator.on_heartbeat(heartbeat(rank), now_ns)
-    return coordinator
-
-
-def commit_of(coordinator: Coordinator, *votes: pb.BarrierVote, now_ns: int = 0) -> tuple[pb.BarrierCommit, Outcome]:
-    outcomes = [coordinator.on_vote(each, ("votes", f"{number}-0"), now_ns) for number, each in enumerate(votes)]
-    [commit] = outcomes[-1].decisions
-    assert isinstance(commit, pb.BarrierCommit)
-    return commit, outcomes[-1]
-
-
-def proposed(coordinator: Coordinator, now_ns: int = 0) -> pb.BarrierProposal:
-    [proposal] = coordinator.tick(now_ns).decisions
-    assert isinstance(proposal, pb.BarrierProposal)
-    return proposal
 
 
 def test_a_round_is_proposed_when_a_command_waits_and_all_ranks_are_known() -> None:

@@ -6,9 +6,7 @@ from esper.leyline import contracts as pb
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Outcome
 from esper.tamiyo.overdue import ROUND_NS
-from tests.rounds import germinate, heartbeat, opened, vote
-from tests.test_replicas import S, farewell, proposed, replica, replicas
-from tests.test_rounds import with_roster
+from tests.rounds import S, farewell, germinate, heartbeat, last_proposal, opened, replica, replicas, vote, with_roster
 
 T = 1_700_000_000 * S
 
@@ -17,7 +15,7 @@ def met_by_one_that_leaves() -> tuple[Coordinator, pb.BarrierProposal]:
     """A round is open that only worker-0 was asked on, and worker-1 has begun and ended since."""
     coordinator = replicas(0)
     coordinator.on_command("commands", opened(germinate(), "1-0"))
-    proposal = proposed(coordinator.tick(0))
+    proposal = last_proposal(coordinator.tick(0))
     for beat in (replica(1), farewell(1)):
         coordinator.on_heartbeat(beat, 0)
     return coordinator, proposal
@@ -90,11 +88,11 @@ def test_where_ranks_vote_on_nothing_that_is_asked_numbers_go_on_above_all_that_
     for rank in (0, 1):
         coordinator.on_heartbeat(heartbeat(rank), T)
     coordinator.on_command("commands", opened(germinate(), "1-0"))
-    first = proposed(coordinator.tick(T))
+    first = last_proposal(coordinator.tick(T))
 
     outcome = spoken(coordinator, T + ROUND_NS, since_ns=T)
 
-    abort, again = outcome.decisions[0], proposed(outcome)
+    abort, again = outcome.decisions[0], last_proposal(outcome)
     assert isinstance(abort, pb.BarrierAbort) and abort.round == first.round == 1
     assert (again.round, again.roster_generation) == (1_002, 1_700_000_021)
 
@@ -107,6 +105,6 @@ def test_a_round_on_which_somebody_has_voted_is_not_void() -> None:
     coordinator.tick(T)
     coordinator.on_vote(vote(0), ("votes", "1-0"), T)
 
-    again = proposed(spoken(coordinator, T + ROUND_NS, since_ns=T))
+    again = last_proposal(spoken(coordinator, T + ROUND_NS, since_ns=T))
 
     assert (again.round, again.roster_generation) == (2, 1)

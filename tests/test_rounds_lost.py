@@ -8,8 +8,19 @@ from esper.leyline.validate import validate
 from esper.leyline.validate_rounds import MOST, MOST_GENERATION
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.docket import MOST_WAITING
-from tests.rounds import germinate, heartbeat, opened, rollback, train, vote
-from tests.test_rounds import REJECTED, S, commit_of, proposed, with_roster
+from tests.rounds import (
+    REJECTED,
+    S,
+    commit_of,
+    germinate,
+    heartbeat,
+    opened,
+    proposed,
+    rollback,
+    train,
+    vote,
+    with_roster,
+)
 
 EMPTY = {"commands": "0-0", "optimizer": "0-0"}
 

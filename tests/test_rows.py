@@ -12,7 +12,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.validate_telemetry import telemetry_frame
 from esper.runtime.packets import Origin, signals, telemetry
 from esper.tolaria.rows import Rows
-from tests.long.test_quiet_steps import calls_in
+from tests.counted_kit import calls_in
 from tests.seed_kit import new_host, optimizer_of
 from tests.session_kit import backward, unsteered
 

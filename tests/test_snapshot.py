@@ -11,7 +11,7 @@ from esper.tolaria.digest import parameter_digest
 from esper.tolaria.optimizers import Optimizers
 from esper.tolaria.reduce import SeedReducer
 from esper.tolaria.snapshot import Snapshot, Snapshots
-from tests.test_optimizers import Seedling
+from tests.optimizer_kit import Seedling
 
 
 class Rank:

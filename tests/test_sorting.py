@@ -7,25 +7,7 @@ from pathlib import Path
 import pytest
 
 from esper.runtime.sorting import is_zen_4
-
-LISTED = """processor\t: 0
-vendor_id\t: {vendor}
-cpu family\t: {family}
-model name\t: some {vendor} of family 25
-flags\t\t: fpu avx2 {flags}
-
-processor\t: 1
-vendor_id\t: AuthenticAMD
-cpu family\t: 25
-flags\t\t: avx512f
-"""
-ZEN_4 = LISTED.format(vendor="AuthenticAMD", family=25, flags="avx512f avx512bw")
-OTHERS = {
-    "zen 3": LISTED.format(vendor="AuthenticAMD", family=25, flags="sse4a"),
-    "zen 5": LISTED.format(vendor="AuthenticAMD", family=26, flags="avx512f avx512bw"),
-    "intel": LISTED.format(vendor="GenuineIntel", family=25, flags="avx512f avx512bw"),
-    "arm": "processor\t: 0\nCPU implementer\t: 0x41\n",
-}
+from tests.cpu_kit import OTHERS, ZEN_4
 
 
 def test_zen_4_is_told_by_its_family_and_its_instructions(tmp_path: Path) -> None:

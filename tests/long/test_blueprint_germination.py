@@ -16,42 +16,9 @@ from esper.kasmina.weighing import weighed
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from esper.kernels.contract import KernelExecutionContract, KernelLoading
 from esper.leyline import contracts as pb
+from tests.blueprint_kit import CASES, HOSTS, germinate
 from tests.rank_kit import Ranks
 from tests.seed_kit import APPLIED, FAILED, SETTINGS, Bench, Op, Reason, batch, equal
-
-
-class ConvHost(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Conv2d(3, 8, 3, padding=1)
-        self.head = nn.Linear(8, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.head(torch.relu(self.body(x)).mean((2, 3)))
-        return y
-
-
-class TokenHost(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.LayerNorm(8)
-        self.head = nn.Linear(8, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.head(self.body(x)).mean(1)
-        return y
-
-
-HOSTS: dict[type[nn.Module], tuple[int, ...]] = {ConvHost: (4, 3, 5, 5), TokenHost: (4, 6, 8)}
-CASES: list[tuple[type[nn.Module], str]] = [(TokenHost, "attention")]
-CASES += [(ConvHost, name) for name in ("norm", "lora", "mlp", "depthwise", "conv1x1", "conv3x3", "se")]
-
-
-def germinate(executor: Executor, blueprint: str) -> None:
-    for operation in (Op.SEED_OP_GERMINATE, Op.SEED_OP_START_TRAINING):
-        command = pb.SeedCommand(seed_id="s0", operation=operation, site="body", blueprint_id=blueprint)
-        outcome = executor.apply(command, 1, 0)
-        assert outcome.status == APPLIED, outcome.detail
 
 
 def gradients(host: nn.Module, x: Tensor) -> dict[str, Tensor]:

@@ -7,63 +7,18 @@ import json
 import time
 
 import pytest
-from typer.testing import CliRunner
 
 from esper.bus import connect, dead
-from esper.bus.delivery import Delivery
-from esper.bus.inbox import Inbox
 from esper.bus.names import key
-from esper.bus.outbox import Outbox
-from esper.bus.settlement import Settlement, reject_spent
-from esper.cli.main import app
-from esper.errors import RefusedError
-from esper.leyline import commands, contracts as pb
+from esper.leyline import contracts as pb
 from esper.leyline.envelope import DeadlineKind, unpack
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
 from tests.altered import altered
-from tests.bus_kit import bodies, drain, put
+from tests.bus_kit import bodies
+from tests.cli_kit import called
+from tests.morgue_kit import Morgue, cull
 from tests.scripted import ScriptedRun, accepted
-
-
-class Morgue:
-    """Sets messages of one run aside, as their readers do."""
-
-    def __init__(self, run: ScriptedRun, reader: connect.Redis) -> None:
-        self.run, self.reader = run, reader
-        keys = run.master.derive(run.run_id, [Role.CONTROLLER])
-        self.sealer = Sealer(keys, Role.CONTROLLER, "someone")
-
-    async def poison(self, command: pb.AdaptationCommand, group: str = "coordinator") -> str:
-        """A genuine command that was handed over five times and never settled."""
-        return await self.spent("commands", self.sealer.seal(command), group)
-
-    async def spent(self, stream: str, sealed: bytes, group: str = "coordinator") -> str:
-        settlement = Settlement()
-        delivery = await self.delivered(stream, sealed, group)
-        reject_spent(
-            settlement, Delivery(*(delivery.stream, delivery.group, delivery.entry_id, sealed), 6, delivery.consumer)
-        )
-        return await self.settled(settlement)
-
-    async def junk(self, body: bytes) -> str:
-        """Bytes that no key had sealed."""
-        settlement = Settlement()
-        delivery = await self.delivered("commands", body, "coordinator")
-        settlement.reject(delivery, RefusedError(pb.ReasonCode.REASON_BAD_SEAL, "the seal does not fit"))
-        return await self.settled(settlement)
-
-    async def delivered(self, stream: str, sealed: bytes, group: str) -> Delivery:
-        name = key(self.run.run_id, stream)
-        await put(self.run.redis, name, sealed)
-        return (await drain(Inbox(self.reader, self.run.redis, name, group, "c")))[-1]
-
-    async def settled(self, settlement: Settlement) -> str:
-        await Outbox(self.run.redis).settle(settlement)
-        return (await self.letters())[-1]
-
-    async def letters(self) -> list[str]:
-        return [letter.entry_id async for letter in dead.letters(self.run.redis, self.run.run_id, dead.Choice())]
 
 
 @pytest.fixture
@@ -73,12 +28,7 @@ def morgue(run: ScriptedRun, redis_reader: connect.Redis) -> Morgue:
 
 async def said(run: ScriptedRun, *words: str, given: str = "") -> tuple[int, str, str]:
     """Exit status, stdout and stderr of `esper dead`."""
-    result = await asyncio.to_thread(CliRunner().invoke, app, ["dead", *words, "--run", run.name], input=given)
-    return result.exit_code, result.stdout, result.stderr
-
-
-def cull() -> pb.AdaptationCommand:
-    return commands.seed("s0", pb.SeedOperation.SEED_OP_CULL)
+    return await called("dead", *words, "--run", run.name, given=given)
 
 
 async def test_the_list_tells_what_was_set_aside_and_why(run: ScriptedRun, morgue: Morgue) -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from esper.cli.main import HOMES, app, load
+from esper.cli.main import app, load
+from tests.cli_kit import every_command
 
 README = Path(__file__).resolve().parent.parent.parent / "README.md"
 # What prints nothing of its own: a file, a page, a screen or an endpoint is what it makes.
@@ -21,20 +19,6 @@ MAKES_SOMETHING_ELSE = {
     *("up", "top", "web", "report", "acl", "bench report", "bench forget"),
     *("export prometheus", "export tensorboard", "export jsonl"),
 }
-
-
-def commands_below(command: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Every command that does something: words after `esper`, and the command."""
-    below = getattr(command, "commands", {})
-    if not below or command.invoke_without_command:
-        yield path, command
-    for name, child in below.items():
-        yield from commands_below(child, f"{path} {name}")
-
-
-@cache
-def every_command() -> dict[str, Any]:
-    return {path: each for name in HOMES for path, each in commands_below(load(name), name)}
 
 
 def test_every_command_says_what_it_does_in_one_line() -> None:

@@ -20,9 +20,9 @@ from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from tests.altered import altered
 from tests.checkpoint_kit import RUN, keyring, put as put_checkpoint, store_at
+from tests.cli_kit import every_command
 from tests.log_kit import began, toy
-from tests.long.test_cli_dead import Morgue, cull
-from tests.long.test_cli_help import every_command
+from tests.morgue_kit import Morgue, cull
 from tests.scripted import ScriptedRun, cancelled, rejected, seed_state
 
 LOUD = """

@@ -12,7 +12,7 @@ from torch._dynamo.utils import counters
 
 from esper.leyline.lifecycle import TRAINING
 from esper.session import Session
-from tests.long.test_undisturbed import ROWS, Net, start, train
+from tests.net_kit import ROWS, Net, start, train
 from tests.session_kit import unsteered
 from tests.site_kit import OPEN, squares
 

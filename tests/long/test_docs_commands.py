@@ -198,6 +198,6 @@ def known(span: str) -> bool:
 
 
 def test_every_page_of_the_manual_is_of_a_command_that_there_is() -> None:
-    from tests.long.test_cli_help import every_command
+    from tests.cli_kit import every_command
 
     assert manual.PAGES.keys() - every_command().keys() == set()

@@ -7,12 +7,10 @@ import select
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 import pytest
 import uvloop
 
-import esper
 from esper.leyline import contracts as pb
 from esper.runtime.bell import mapped, new_bell
 from esper.runtime.lanes import Lanes
@@ -24,12 +22,11 @@ from esper.tolaria.checkpoints.rank import RankState
 from esper.tolaria.checkpoints.tree import unpack
 from esper.tolaria.fossils import FossilGradients
 from tests.checkpoint_kit import signer, store_at
-from tests.counted_kit import each_call
+from tests.counted_kit import calls_in
 from tests.link_kit import Unanswered
 from tests.seed_kit import Host, Op, new_host, optimizer_of
 from tests.session_kit import backward, on_seed, order, train, unsteered
 
-OURS = str(Path(esper.__file__).parent)
 QUIET = 40  # steps, of which none is a multiple of walk_every or BARRIER_STEPS
 QUIET_CALLS = ["Session.step", "Step.__enter__", "Step.loss", "HostHooks._after", "Step.__exit__"]
 
@@ -47,19 +44,6 @@ def turn(run: Session, host: Host) -> None:
         step.loss(backward(host, 1))
         run.optimizer.step()
         run.optimizer.zero_grad()
-
-
-def calls_in(turn: Callable[[], object]) -> list[str]:
-    """Functions of ours that it calls."""
-    called: list[str] = []
-
-    def note(frame: FrameType) -> None:
-        if frame.f_code.co_filename.startswith(OURS):
-            called.append(frame.f_code.co_qualname)
-
-    with each_call(note):
-        turn()
-    return called
 
 
 def test_a_quiet_step_calls_five_functions_of_ours() -> None:

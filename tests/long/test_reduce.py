@@ -16,7 +16,7 @@ from esper.session import joining
 from esper.tolaria import absent
 from esper.tolaria.reduce import SeedReducer
 from tests.forked_kit import Forge, script
-from tests.test_optimizers import Seedling
+from tests.optimizer_kit import Seedling
 
 WORLD = 2
 PATIENCE = timedelta(seconds=150)

@@ -14,11 +14,11 @@ from esper.tolaria.checkpoints.store import Checkpoint
 from esper.tolaria.rows import Rows
 from tests.checkpoint_kit import Training
 from tests.link_kit import Unanswered
-from tests.test_recalled import order
+from tests.rounds import commit_order
 
 
 def pausing(round_: int, step: int, *, resume: bool = False) -> pb.CommitOrder:
-    made = order(round_, step)
+    made = commit_order(round_, step)
     made.commands[0].adaptation.pause_command.resume = resume
     return made
 
@@ -65,7 +65,7 @@ def test_a_run_that_was_rolled_back_while_it_was_paused_goes_back_and_is_paused_
     first.checkpoints.decided = "1-0"
     first.train(11)
     first.checkpoints.undo(5, 12)
-    orders = [order(2, 8), pausing(3, 12), order(4, 12, back_to=5), *later]
+    orders = [commit_order(2, 8), pausing(3, 12), commit_order(4, 12, back_to=5), *later]
 
     again, at = resumed(tmp_path, orders, boundary)
 
@@ -82,7 +82,7 @@ def test_a_replica_carries_out_again_what_it_had_heard_of_behind_its_step(tmp_pa
     first.checkpoints.decided = "1-0"
     first.train(11)
 
-    again, at = resumed(tmp_path, [order(2, 4), pausing(3, 4)], boundary)
+    again, at = resumed(tmp_path, [commit_order(2, 4), pausing(3, 4)], boundary)
 
     assert (at, boundary.next_due) == (9, 4)
     assert carried_out(boundary, again, range(9, 10)) == [(2, 9), (3, 9)]
@@ -97,14 +97,14 @@ def test_nothing_is_carried_out_again_that_the_state_holds_beside_what_was_yet_t
     first, boundary = Training(tmp_path, every=4), Boundary(is_in_group=is_in_group)
     first.checkpoints.decided = "1-0"
     first.train(5)
-    again, at = resumed(tmp_path, [order(2, 20)], boundary)
-    boundary.on_commit(order(3, 8))
+    again, at = resumed(tmp_path, [commit_order(2, 20)], boundary)
+    boundary.on_commit(commit_order(3, 8))
     assert carried_out(boundary, again, range(at, 9)) == [(3, 8)]
     again.step = at
     again.train(5)
     last = Boundary(is_in_group=is_in_group)
 
-    once_more, at = resumed(tmp_path, [order(2, 20), order(3, 8)], last)
+    once_more, at = resumed(tmp_path, [commit_order(2, 20), commit_order(3, 8)], last)
 
     assert at == 9
     assert carried_out(last, once_more, range(9, 30)) == [(2, 20)]

@@ -10,10 +10,10 @@ from torch import nn
 
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.session import Session
-from tests.long.test_sites_detach import attached
 from tests.pruning_kit import mask, response
 from tests.seed_kit import Op, new_host
 from tests.session_kit import backward, on_seed, order, own_optimizer, train
+from tests.site_kit import attached
 
 
 def train_by_closure(run: Session, host: nn.Module, num_steps: int) -> None:

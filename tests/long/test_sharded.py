@@ -24,9 +24,9 @@ from esper.kasmina.survey import as_inputs, survey
 from esper.kernels.installed import installed_blueprints
 from esper.session import Session
 from esper.tolaria.bank import Bank
-from tests.long.test_sites_detach import attached, fossilize, start
 from tests.seed_kit import batch, equal, new_host
 from tests.session_kit import backward, train, train_bare
+from tests.site_kit import attached, fossilize, start
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 
 from esper.errors import SettingError
-from tests.long.test_sites_detach import attached
 from tests.seed_kit import held_out, new_host
+from tests.site_kit import attached
 
 
 def rank(number: int, counts: list[int], folder: Path, line: Connection) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from esper.leyline.lifecycle import TRAINING
 from esper.session import Session
-from tests.long.test_undisturbed import ROWS, Net, attached, backward, start, train
+from tests.net_kit import ROWS, Net, attached, backward, start, train
 from tests.seed_kit import equal
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from esper.runtime.sorting import AVX_512, SWITCH
-from tests.test_sorting import OTHERS, ZEN_4
+from tests.cpu_kit import OTHERS, ZEN_4
 
 FOUND = f"""
 import json, os, sys

@@ -14,10 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from typer.testing import CliRunner
 
 from esper.bus import connect, names, tail
-from esper.cli.main import app
 from esper.cli.moments import NOW
 from esper.cli.passages import ON_ITS_WAY_S, Passage, Reading, UnshownError
 from esper.cli.tail import folded
@@ -27,6 +25,7 @@ from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Opened
 from tests.bus_kit import own_server
+from tests.cli_kit import called
 from tests.export_kit import aggregate, say
 from tests.scripted import ScriptedRun, accepted, failed, listed
 
@@ -36,8 +35,7 @@ Level = pb.TelemetryLevel
 async def tailed(run: ScriptedRun, *arguments: str) -> tuple[int, str, str]:
     """Exit status, stdout and stderr."""
     async with asyncio.timeout(120):
-        result = await asyncio.to_thread(CliRunner().invoke, app, ["tail", run.name, *arguments])
-    return result.exit_code, result.stdout, result.stderr
+        return await called("tail", run.name, *arguments)
 
 
 async def told(run: ScriptedRun, *arguments: str) -> list[dict[str, object]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from pathlib import Path
 
 import pytest
@@ -16,22 +15,11 @@ from esper.leyline import contracts as pb
 from esper.session.lessons import Lessons
 from esper.tolaria.optimizers import PENDING, OptimizerOutcome
 from esper.tolaria.teachers import Teachers, TeacherSource
-from tests.long.test_teacher_session import register
 from tests.seed_kit import equal, new_host
 from tests.session_kit import order, train, train_bare
-from tests.teacher_kit import Professor, Told, answers, professor, questions, saved, teachers
+from tests.teacher_kit import Professor, Slow, Told, answers, professor, questions, register, saved, teachers
 
 APPLIED, FAILED = pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED
-
-
-class Slow(Professor):
-    """Answers once it may; its sample is tried while it is being loaded."""
-
-    may_answer = threading.Event()
-
-    def forward(self, x: Tensor) -> Tensor:
-        assert self.may_answer.wait(timeout=120.0)
-        return super().forward(x)
 
 
 def settled(of: Teachers, step: int) -> OptimizerOutcome:

@@ -9,9 +9,8 @@ import pytest
 
 from esper.leyline import contracts as pb
 from esper.tolaria.teachers import ELSEWHERE, WITHOUT, Teachers, TeacherSource
-from tests.long.test_teacher_arrival import Slow
 from tests.rank_kit import Ranks
-from tests.teacher_kit import Professor, Starved, Told, professor, questions, saved
+from tests.teacher_kit import Professor, Slow, Starved, Told, professor, questions, saved
 
 APPLIED, FAILED = pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED
 

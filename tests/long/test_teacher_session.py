@@ -21,17 +21,7 @@ from esper.tolaria.teachers import TeacherSource
 from tests.altered import altered
 from tests.seed_kit import Host, batch, equal, loss_of, new_host
 from tests.session_kit import order, train, train_bare
-from tests.teacher_kit import Professor, answers, professor, questions, saved
-
-
-def register(digest: str, name: str = "t0") -> pb.OptimizerCommand:
-    return pb.OptimizerCommand(
-        version=1,
-        command_id=name,
-        command_type=pb.OptimizerCommandType.OPTIMIZER_COMMAND_REGISTER_TEACHER,
-        optimizer_id="host",
-        teacher_digest=digest,
-    )
+from tests.teacher_kit import Professor, answers, professor, questions, register, saved
 
 
 def attached(directory: Path, host: Host) -> Session:

@@ -17,23 +17,12 @@ from esper.errors import SettingError
 from esper.kasmina.slot import Hook
 from esper.leyline.lifecycle import SHADOWING, TRAINING
 from esper.session import Session
+from tests.net_kit import ROWS, Loss, Net, attached, backward, start, train
 from tests.seed_kit import Op, equal
-from tests.session_kit import on_seed, order, own_optimizer, unsteered
-from tests.site_kit import OPEN, squares
+from tests.session_kit import on_seed, order
+from tests.site_kit import squares
 
-ROWS = torch.linspace(-2, 2, 8 * 6).reshape(8, 6).sin()
 TOKENS = torch.arange(32).reshape(8, 4) * 7 % 20
-
-
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(1)
-        self.body, self.site, self.head = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.head(torch.tanh(self.site(torch.tanh(self.body(x)))))
-        return y
 
 
 class Words(nn.Module):
@@ -80,12 +69,6 @@ def partly_scripted() -> nn.Module:
     host = Net()
     host.body = torch.jit.script(host.body)  # type: ignore[assignment]
     return host
-
-
-def backward(host: nn.Module, x: Tensor) -> Tensor:
-    loss = squares(host(x)).mean()
-    torch.autograd.backward(loss)
-    return loss
 
 
 def drawn_alike(host: nn.Module, x: Tensor) -> Tensor:
@@ -145,7 +128,6 @@ def with_a_penalty(host: nn.Module, x: Tensor) -> Tensor:
     return loss
 
 
-Loss = Callable[[nn.Module, Tensor], Tensor]
 LEARNS: dict[str, tuple[Callable[[], nn.Module], Tensor, Loss]] = {
     "a spectral norm": (normed(parametrizations.spectral_norm), ROWS, backward),
     "a weight norm": (normed(parametrizations.weight_norm), ROWS, backward),
@@ -162,25 +144,6 @@ ONLY_LOOKS_ON: dict[str, tuple[Callable[[], nn.Module], Tensor, Loss]] = {
     "many gradients at once": (Net, ROWS, many_at_once),
     "forward-mode differentiation": (Net, ROWS, with_tangents),
 }
-
-
-def train(run: Session, host: nn.Module, x: Tensor, num_steps: int, loss: Loss = backward) -> None:
-    for _ in range(num_steps):
-        with run.step() as step:
-            step.loss(loss(host, x))
-            run.optimizer.step()
-            run.optimizer.zero_grad()
-
-
-def start(run: Session, host: nn.Module, x: Tensor, loss: Loss = backward) -> None:
-    train(run, host, x, 1, loss)
-    sow = on_seed(Op.SEED_OP_GERMINATE, site="site", blueprint_id="mlp")
-    order(run, sow, own_optimizer("s0", 0.02), on_seed(Op.SEED_OP_START_TRAINING))
-
-
-def attached(host: nn.Module, x: Tensor, lr: float = 0.05) -> Session:
-    held_out = ([(x, torch.empty(0))], lambda outputs, _: squares(outputs))
-    return unsteered(host, torch.optim.SGD(host.parameters(), lr=lr), "site", settings=OPEN, holdout=held_out)
 
 
 @pytest.mark.parametrize("kind", [*LEARNS, *ONLY_LOOKS_ON])

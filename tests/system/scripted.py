@@ -117,3 +117,30 @@ class Script:
     async def _pending(self, stream: str, group: str) -> Any:
         async with connect.writer(self.redis_url) as redis:
             return (await redis.xpending(names.key(self.run_id, stream), group))["pending"]
+
+
+def germinate() -> pb.AdaptationCommand:
+    seed = pb.SeedCommand(
+        seed_id="s0",
+        operation=pb.SeedOperation.SEED_OP_GERMINATE,
+        site="0",
+        blueprint_id="lora",
+        parameters={"rank": 2},
+    )
+    return pb.AdaptationCommand(
+        version=1,
+        command_id="germinate-s0",
+        command_type=pb.CommandType.COMMAND_SEED,
+        priority=pb.MessagePriority.MESSAGE_PRIORITY_NORMAL,
+        seed_command=seed,
+    )
+
+
+def propose(script: Script, round_: int) -> None:
+    proposal = pb.BarrierProposal(version=1, round=round_, roster_generation=1, roster=["worker-0"], time_ns=1)
+    script.publish("decisions", proposal)
+
+
+def receipts(script: Script) -> list[pb.CommandReceipt]:
+    found = [opened.message for opened in script.read("receipts")]
+    return [receipt for receipt in found if isinstance(receipt, pb.CommandReceipt)]

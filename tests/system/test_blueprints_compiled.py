@@ -8,7 +8,7 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 from esper.kasmina.executor import Executor
-from tests.long.test_blueprint_germination import CASES, HOSTS, germinate
+from tests.blueprint_kit import CASES, HOSTS, germinate
 
 
 # Warnings of torch's own compiler, where it traces an autograd function.

@@ -12,10 +12,9 @@ import esper
 from esper.examples import digits, plain_loop
 from esper.leyline import contracts as pb
 from esper.session import Session
-from tests.long.test_sites_detach import hooks
 from tests.seed_kit import Op
 from tests.session_kit import Command, on_seed, order, own_optimizer
-from tests.site_kit import OPEN
+from tests.site_kit import OPEN, hooks
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
 SETTINGS = replace(OPEN, rho=0.3, window=10)

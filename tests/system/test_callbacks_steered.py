@@ -19,8 +19,7 @@ from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.plan import plan
 from esper.leyline import contracts as pb
 from esper.session import Session
-from tests.long.test_sites_detach import hooks
-from tests.site_kit import OPEN
+from tests.site_kit import OPEN, hooks
 from tests.system.processes import Start
 from tests.system.steered import WORKER, Answers, Steered, insisted
 

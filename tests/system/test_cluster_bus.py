@@ -28,9 +28,8 @@ from esper.leyline import contracts as pb
 from esper.runtime.health import Health
 from esper.runtime.quitting import silence
 from esper.runtime.vitals import Look
-from tests.bus_kit import bodies, drain, num_pending
+from tests.bus_kit import bodies, drain, num_pending, standing_still
 from tests.many_servers import HOST, Cluster, a_cluster, a_replica, ask, free_ports, on
-from tests.test_beside_silent import standing_still
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import warnings
 import pytest
 import torch
 
-from tests.long.test_sites_detach import attached, fossilize, start
 from tests.seed_kit import Op, batch, new_host
 from tests.session_kit import on_seed, order, train
+from tests.site_kit import attached, fossilize, start
 
 
 @pytest.mark.parametrize("strict", [False, True])

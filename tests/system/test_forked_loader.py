@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import esper
+from tests.bus_kit import sockets
 from tests.seed_kit import new_host, optimizer_of
 from tests.session_kit import train
 from tests.system.scripted import Script
 
 
-def sockets(pid: int | str) -> set[str]:
-    """The sockets that a process holds open, by inode."""
-    links = []
-    for descriptor in os.listdir(f"/proc/{pid}/fd"):
-        with suppress(FileNotFoundError):  # the listing's own
-            links.append(os.readlink(f"/proc/{pid}/fd/{descriptor}"))
-    return {link for link in links if link.startswith("socket:")}
-
-
 def test_a_forked_worker_neither_holds_the_link_nor_the_runtime(redis_url: str, run_id: str, tmp_path: Path) -> None:
     host = new_host()
     optimizer = optimizer_of("sgd", list(host.parameters()))
-    before = sockets("self")
+    before = sockets()
     environment = Script(redis_url, run_id, tmp_path).environment()
     run = esper.attach(host, optimizer=optimizer, sites=["body"], environment=environment)
-    lanes = sockets("self") - before
+    lanes = sockets() - before
     runtime = run.exchange.link._process  # type: ignore[union-attr]
     assert isinstance(runtime, subprocess.Popen)
 

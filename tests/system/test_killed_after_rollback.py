@@ -9,8 +9,8 @@ from esper.leyline import contracts as pb
 from tests.seed_kit import Op
 from tests.session_kit import Command, on_seed, own_optimizer
 from tests.system.processes import Start
-from tests.system.scripted import Script
-from tests.system.test_resumed_commands import Seen, host_rate, num_heartbeats, receipts, start
+from tests.system.resumed_kit import Seen, host_rate, num_heartbeats, start
+from tests.system.scripted import Script, receipts
 
 KEPT, CULLED, BACK, END = 9, 12, 14, 18  # a checkpoint; a cull and a rate; the rollback and a pause; the last step
 NUM_COMMANDS = 7

@@ -24,7 +24,7 @@ from esper.runtime.windows import part
 from tests.bus_kit import fill_disk, free_disk
 from tests.faults.processes import wait_until
 from tests.system.processes import PATIENCE_S
-from tests.system.town import REGION, WORKER, Town, rate
+from tests.system.town import REGION, WORKER, Town, rate, rate_is
 
 Change = Callable[[Town], None]
 NUM_UNSTORED = 64
@@ -81,10 +81,6 @@ TROUBLES = {
     "cannot write to its disk": (fill, free),
     "is held up by somebody's script": (hold_up, let_go),
 }
-
-
-def rate_is(town: Town, value: float) -> Callable[[], bool]:
-    return lambda: town.run.optimizers.hyperparameters()["lr"] == value
 
 
 @pytest.mark.parametrize("said", TROUBLES)

@@ -9,7 +9,7 @@ import pytest
 
 from esper.leyline import contracts as pb
 from tests.system.loop import Scripted
-from tests.system.scripted import Script
+from tests.system.scripted import Script, germinate, propose, receipts
 from tests.system.town import Town, rate
 
 APPLIED = pb.ReceiptStatus.RECEIPT_APPLIED
@@ -23,33 +23,6 @@ def adjust(lr: float) -> pb.AdaptationCommand:
         priority=pb.MessagePriority.MESSAGE_PRIORITY_NORMAL,
         optimizer_adjustment=pb.OptimizerAdjustment(optimizer_id="host", hyperparameters={"lr": lr}),
     )
-
-
-def germinate() -> pb.AdaptationCommand:
-    seed = pb.SeedCommand(
-        seed_id="s0",
-        operation=pb.SeedOperation.SEED_OP_GERMINATE,
-        site="0",
-        blueprint_id="lora",
-        parameters={"rank": 2},
-    )
-    return pb.AdaptationCommand(
-        version=1,
-        command_id="germinate-s0",
-        command_type=pb.CommandType.COMMAND_SEED,
-        priority=pb.MessagePriority.MESSAGE_PRIORITY_NORMAL,
-        seed_command=seed,
-    )
-
-
-def propose(script: Script, round_: int) -> None:
-    proposal = pb.BarrierProposal(version=1, round=round_, roster_generation=1, roster=["worker-0"], time_ns=1)
-    script.publish("decisions", proposal)
-
-
-def receipts(script: Script) -> list[pb.CommandReceipt]:
-    found = [opened.message for opened in script.read("receipts")]
-    return [receipt for receipt in found if isinstance(receipt, pb.CommandReceipt)]
 
 
 def test_killed_between_effect_and_ack_it_applies_the_command_once(script: Script, loop: Scripted) -> None:

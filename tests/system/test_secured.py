@@ -21,8 +21,7 @@ from esper.leyline.kinds import Role
 from tests.many_servers import HOST, free_ports
 from tests.server_kit import newer_server
 from tests.system.processes import Start
-from tests.system.test_redis_trouble import rate_is
-from tests.system.town import REGION, Town, rate
+from tests.system.town import REGION, Town, rate, rate_is
 from tests.tls_kit import Authority
 
 ASKED_IN_VAIN = {"config|get"}

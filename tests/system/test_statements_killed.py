@@ -8,8 +8,7 @@ import time
 
 from esper.leyline import contracts as pb
 from tests.system.loop import Scripted
-from tests.system.scripted import Script
-from tests.system.test_runtime_killed import germinate, propose
+from tests.system.scripted import Script, germinate, propose
 
 
 def carried_out(script: Script, loop: Scripted, round_: int, command: pb.AdaptationCommand) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -151,3 +151,7 @@ def rate(value: float) -> pb.AdaptationCommand:
         priority=pb.MessagePriority.MESSAGE_PRIORITY_NORMAL,
         optimizer_adjustment=pb.OptimizerAdjustment(optimizer_id="host", hyperparameters={"lr": value}),
     )
+
+
+def rate_is(town: Town, value: float) -> Callable[[], bool]:
+    return lambda: town.run.optimizers.hyperparameters()["lr"] == value

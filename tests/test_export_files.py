@@ -84,6 +84,19 @@ async def test_event_files_hold_scalars_and_distributions(run: ScriptedRun, tmp_
     assert (second.bucket_limit, second.bucket) == ([7.0], [1])
 
 
+async def test_an_event_file_takes_the_largest_step_and_value_that_a_worker_may_say(
+    run: ScriptedRun, tmp_path: Path
+) -> None:
+    said = aggregate(1, loss=[1e308, -1e308, 5e-324])
+    said.max_step = 2**64 - 1
+    await say(run, said, aggregate(2, loss=[7.0]))
+
+    await exported(run, "tensorboard", tmp_path)
+
+    told = events(tmp_path / run.run_id).Scalars("loss/last")
+    assert [(each.step, each.value) for each in told] == [(2**63 - 1, 0.0), (20, 7.0)]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_restarted_exporter_goes_on_where_it_was(kind: str, run: ScriptedRun, tmp_path: Path) -> None:
     path = tmp_path / "out"

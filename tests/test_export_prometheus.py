@@ -75,6 +75,18 @@ async def test_counters_histograms_and_gauges_say_what_was_measured(run: Scripte
     assert figure(read, "esper_non_finite_loss_total") == 1
 
 
+async def test_of_an_aggregate_without_its_sketches_no_bucket_below_the_maximum_is_known(run: ScriptedRun) -> None:
+    said = aggregate(1, loss=[1.0, 5.0, 3.5])
+    said.metrics["loss"].ClearField("sketch")
+    await say(run, said)
+
+    read = samples(run, text_of(run, await scraped(run, (2.0, 5.0, 8.0))))
+
+    told = [figure(read, "esper_metric_loss_bucket", le=bound) for bound in ("2.0", "5.0", "8.0", "+Inf")]
+    assert told == [0, 3, 3, 3]
+    assert figure(read, "esper_metric_loss_count") == 3
+
+
 async def test_units_are_base_units(run: ScriptedRun) -> None:
     await say(run, aggregate(1, step_ms=[20.0, 40.0], memory_gb=[2.0], busy_percent=[30.0]))
 

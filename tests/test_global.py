@@ -135,3 +135,35 @@ def test_an_aggregate_too_large_for_an_envelope_goes_out_without_sketches() -> N
     assert aggregate.metrics["loss"].sketch == b""
     assert aggregate.metrics["metric-999"].sum == 300 * 299 / 2
     assert decode(put_on_record(tier)).aggregate.metrics["loss"].sketch != b""
+
+
+def test_counts_that_a_region_overstates_stop_at_the_largest_that_is_told() -> None:
+    tier, most = Global(["north"]), 2**64 - 1
+    told = ("num_packets", "num_messages", "num_duplicates", "num_gaps", "num_shed", "num_out_of_order", "num_late")
+
+    for sequence in (1, 2):
+        aggregate = regional(sequence)
+        for name in (*told, "num_skewed"):
+            setattr(aggregate, name, most)
+        aggregate.level_counts["INFO"] = most
+        aggregate.metrics["loss"].count = aggregate.metrics["loss"].num_non_finite = most
+        tier.on_aggregate(aggregate, 0.0)
+    [taken] = tier.take(10.0)
+    total = decode(put_on_record(tier)).aggregate
+
+    for folded in (taken, total):
+        loss = folded.metrics["loss"]
+        assert {getattr(folded, name) for name in told if name != "num_messages"} == {most}
+        assert (folded.level_counts["INFO"], loss.count, loss.num_non_finite) == (most, most, most)
+
+
+def test_what_was_told_without_a_sketch_goes_on_without_one() -> None:
+    tier = Global(["north"])
+    for sequence in (1, 2):
+        aggregate = regional(sequence)
+        aggregate.metrics["loss"].ClearField("sketch")
+        tier.on_aggregate(aggregate, 0.0)
+
+    [taken] = tier.take(10.0)
+
+    assert (taken.metrics["loss"].count, taken.metrics["loss"].sketch) == (4, b"")

@@ -43,7 +43,9 @@ class Sketch:
 
     def serialize(self) -> bytes:
         """As the library writes it; of nothing, nothing."""
-        data: bytes = self._data if self._kept is None else self._kept.serialize()
+        if self._kept is None:
+            return self._data
+        data: bytes = b"" if self._kept.is_empty() else self._kept.serialize()
         return data
 
     def _opened(self) -> Any:

@@ -6,12 +6,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from esper.leyline import contracts as pb
-from esper.narset.statistics import Statistics, read
+from esper.narset.statistics import MOST_COUNTED, Statistics, read
 
 MAX_EVENTS = 32
 MAX_METRICS = 1024  # as many as one message may name; later names are left out
 MAX_BYTES = 900 * 1024  # of one aggregate, below the 1 MiB that an envelope takes
-_LARGEST = 2**64 - 1  # of a uint64: what a source says of itself must not stop its region
+_COUNTS = (
+    *("num_packets", "num_messages", "num_duplicates", "num_gaps", "num_shed"),
+    *("num_out_of_order", "num_late", "num_skewed"),
+)
 
 
 @dataclass(slots=True)
@@ -64,19 +67,12 @@ class Reduction:
             region=region,
             sequence=sequence,
             partial=partial,
-            num_packets=self.num_packets,
-            num_messages=self.num_messages,
             first_timestamp_ns=self.first_timestamp_ns,
             last_timestamp_ns=self.last_timestamp_ns,
             max_step=self.max_step,
-            num_duplicates=self.num_duplicates,
-            num_gaps=min(self.num_gaps, _LARGEST),
-            num_shed=min(self.num_shed, _LARGEST),
-            num_out_of_order=self.num_out_of_order,
-            num_late=self.num_late,
-            num_skewed=self.num_skewed,
-            level_counts=self.levels,
+            level_counts={level: min(number, MOST_COUNTED) for level, number in self.levels.items()},
             events=self.events,
+            **{name: min(getattr(self, name), MOST_COUNTED) for name in _COUNTS},
         )
         for name, statistics in self.metrics.items():
             statistics.write(aggregate.metrics[name])

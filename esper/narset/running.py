@@ -102,8 +102,14 @@ def checked_bounds(text: str) -> tuple[float, ...]:
 
 
 def counts_at_most(statistics: pb.MetricStatistics, bounds: Sequence[float]) -> list[int]:
-    """How many of the values do not exceed each bound, of bounds that rise; by the sketch."""
-    shares = read_sketch(statistics.sketch).get_cdf(list(bounds), True)[:-1]
+    """How many of the values do not exceed each bound, of bounds that rise; by the sketch.
+
+    Of an aggregate too large to carry its sketches all that is known is that none exceeds the maximum.
+    """
+    sketch = read_sketch(statistics.sketch)
+    if sketch.is_empty():
+        return [statistics.count if bound >= statistics.max else 0 for bound in bounds]
+    shares = sketch.get_cdf(list(bounds), True)[:-1]
     return [round(share * statistics.count) for share in shares]
 
 

@@ -17,6 +17,9 @@ from esper.narset.sketch import read_sketch
 
 _LARGEST = sys.float_info.max
 
+MOST_COUNTED = 2**64 - 1
+"""Of a uint64: what a source or a region says of itself must not stop whoever adds it up."""
+
 
 class Origin(NamedTuple):
     """Where a value comes from; the newest origin gives the value called `last`."""
@@ -73,10 +76,15 @@ class Statistics:
 
         Minimum and maximum of nothing stay 0.
         """
-        message.num_non_finite = self.num_non_finite
+        message.num_non_finite = min(self.num_non_finite, MOST_COUNTED)
         if not self.count:
             return
-        message.count, message.sum, message.mean, message.m2 = self.count, self.sum, self.mean, self.m2
+        message.count, message.sum, message.mean, message.m2 = (
+            min(self.count, MOST_COUNTED),
+            self.sum,
+            self.mean,
+            self.m2,
+        )
         message.min, message.max, message.last = self.min, self.max, self.last
         message.last_timestamp_ns, message.last_source, message.last_sequence = self.origin
         message.sketch = self.sketch.serialize()

@@ -22,6 +22,8 @@ except ModuleNotFoundError as missing:
     raise SettingError("tensorboard", "not installed", "it to be: pip install 'esper[tensorboard]'") from missing
 
 SCALARS = ("mean", "min", "max", "last")
+MOST_STEP = 2**63 - 1
+"""That an event file has room for; a worker may say twice as much."""
 _WRITER = re.compile(r"esper (\d+-\d+) (\d+)")
 _HEAD, _CRC = struct.Struct("<QI"), struct.Struct("<I")
 
@@ -59,7 +61,7 @@ class EventFiles:
 
     def _event(self, entry: Entry) -> Event:
         aggregate = entry.aggregate
-        event = Event(wall_time=aggregate.last_timestamp_ns / 1e9, step=aggregate.max_step)
+        event = Event(wall_time=aggregate.last_timestamp_ns / 1e9, step=min(aggregate.max_step, MOST_STEP))
         event.source_metadata.writer = f"esper {entry.entry_id} {aggregate.sequence}"
         for name, statistics in sorted(aggregate.metrics.items()):
             if statistics.count:
@@ -76,7 +78,7 @@ class EventFiles:
                 max=statistics.max,
                 num=statistics.count,
                 sum=statistics.sum,
-                sum_squares=statistics.m2 + statistics.count * statistics.mean**2,
+                sum_squares=statistics.m2 + statistics.count * statistics.mean * statistics.mean,
                 bucket_limit=[end for end, _ in bins],
                 bucket=[count for _, count in bins],
             )

@@ -107,7 +107,7 @@ def _moment(moment: Moment, width: int, zone: tzinfo | None) -> list[str]:
     gate = ""
     if moment.gate:
         gate = f"  {gate_name(moment.gate)} {'passed' if moment.passed else 'FAILED'}"
-    stage = short(moment.stage) if moment.passed else f"stays {short(moment.stage)}"
+    stage = short(moment.stage) if moment.passed else f"stays {short(moment.stage)}" if moment.stage else "held"
     lines = [f"step {whole(moment.step):>10}  {clock(moment.at_ms, zone):8}  {stage}{gate}"]
     told = "  ".join(f"{name} {figure(value)}" for name, value in sorted(moment.evidence.items()))
     for text in filter(None, (moment.detail, told)):

@@ -44,6 +44,12 @@ class Moment:
         """Of two that tell of the same, the one that tells more is kept."""
         return 2 * len(self.evidence) + bool(self.detail) + 2 * bool(self.gate)
 
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Where it stands in a history: one step can cull, embargo and reset, and last words have no times."""
+        ends = self.passed and self.stage in _ENDS
+        return self.step, 1 + _ENDS.index(self.stage) if ends else 0, self.at_ms
+
 
 @dataclass
 class Seed:
@@ -62,7 +68,7 @@ class Seed:
     def moments(self) -> Sequence[Moment]:
         """Its history, by step. Looked at several times a second, of a thousand seeds: put in order once."""
         if self._ordered is None:
-            self._ordered = sorted(self._moments.values(), key=lambda moment: (moment.step, moment.at_ms))
+            self._ordered = sorted(self._moments.values(), key=lambda moment: moment.place)
             births = (moment.step for moment in self._ordered if moment.passed and moment.stage == GERMINATED)
             self._began = max(births, default=0)
         return self._ordered
@@ -89,7 +95,12 @@ class Seed:
         return self._began if self.moments else 0
 
     def note(self, moment: Moment) -> None:
-        """Take a moment, or what it tells beyond the one known of the same step."""
+        """Take a moment, or what it tells beyond the one known of the same step.
+
+        Of a gate that ends the seed a receipt names the stage behind it, which is a moment of its own.
+        """
+        if not moment.passed and moment.stage in _GONE:
+            moment = replace(moment, stage=_NO_STAGE)
         key = (moment.step, moment.stage if moment.passed else 0, 0 if moment.passed else moment.gate)
         known = self._moments.get(key)
         if known is None or known.weight < moment.weight:
@@ -204,6 +215,8 @@ def gain_of(evidence: Mapping[str, float]) -> Gain | None:
 
 
 _GONE = (CULLED, EMBARGOED, RESETTING)
+_ENDS = (*_GONE, DORMANT)  # in which order one step may come to them
+_NO_STAGE = pb.SeedLifecycleStage.SEED_STAGE_UNKNOWN
 _NO_GATE = pb.SeedLifecycleGate.SEED_GATE_UNKNOWN
 _APPLIED = pb.ReceiptStatus.RECEIPT_APPLIED
 _FAILED = pb.ReceiptStatus.RECEIPT_FAILED

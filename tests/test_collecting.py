@@ -84,8 +84,10 @@ from esper.runtime.collecting import end_soon
 
 gc.disable()
 atexit.register(print, "ended in order")
-if sys.argv[1] == "soon":
+if sys.argv[1] != "as ever":
     end_soon()
+if sys.argv[1] == "beside triton":
+    sys.modules["triton"] = sys
 
 class Node:
     def __init__(self) -> None:
@@ -98,8 +100,15 @@ Node()
 """
 
 
-@pytest.mark.parametrize(("how", "said"), [("soon", ["ended in order"]), ("as ever", ["ended in order", "walked"])])
-def test_an_end_that_is_to_come_soon_walks_nothing(how: str, said: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("soon", ["ended in order"]),
+        ("beside triton", ["ended in order", "walked"]),
+        ("as ever", ["ended in order", "walked"]),
+    ],
+)
+def test_an_end_that_is_to_come_soon_walks_nothing_unless_triton_would_tell_of_leaks(how: str, said: list[str]) -> None:
     ended = subprocess.run([sys.executable, "-c", ENDED, how], capture_output=True, text=True, timeout=150)
 
     assert ended.stdout.splitlines() == said

@@ -50,5 +50,10 @@ def end_soon() -> None:
 
     What is in a cycle is not told of the end, which nobody is promised: whoever writes closes what he has opened.
     """
-    atexit.unregister(gc.freeze)
-    atexit.register(gc.freeze)
+    atexit.unregister(_leave_all)
+    atexit.register(_leave_all)
+
+
+def _leave_all() -> None:
+    if "triton" not in sys.modules:  # its newer releases print a page of leaks on stderr for whatever is left
+        gc.freeze()

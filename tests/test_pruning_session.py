@@ -95,6 +95,7 @@ def test_importance_is_refused_where_it_is_not_measured() -> None:
     [[receipt], _] = ranks.decide(ASK)
 
     assert (receipt.reason, ranks.heard()) == (pb.ReasonCode.REASON_NOT_SUPPORTED, [])
+    assert "attach(pruning=...)" in receipt.detail
 
 
 def test_masks_can_be_lifted_by_command() -> None:

@@ -148,7 +148,7 @@ class Pruning:
     def request(self, request: pb.StructuralPruningRequest, step: int) -> Outcome:
         """Switch to the phase, if it names ACTIVE or DISABLED, and have the importance told at `step`."""
         if not self.settings.importance_every and request.phase == Phase.PRUNING_PHASE_VALIDATION_ONLY:
-            detail = "importance is not measured; expected a run with importance_every of 1 or more"
+            detail = "importance is not measured; expected attach(pruning=...) with importance_every of 1 or more"
             return failed(RefusedError(Reason.REASON_NOT_SUPPORTED, detail))
         if request.phase != Phase.PRUNING_PHASE_VALIDATION_ONLY:
             self.phase, self._num_failures = request.phase, 0

@@ -35,7 +35,8 @@ TORCHAO := $(VENV)/torchao
 test-torchao: $(TORCHAO)/.ready
 	PYTHONPATH=$(TORCHAO) $(RUN)/python -c 'import torchao.optim, torchao.quantization'
 	PYTHONPATH=$(TORCHAO) $(RUN)/python -m pytest -n 2 tests/test_optimizer_joint.py tests/test_teacher_checkpointing.py \
-		tests/long/test_8_bit_seeds.py tests/long/test_teacher_modes.py tests/long/test_teacher_faults.py
+		tests/long/test_8_bit_seeds.py tests/long/test_8_bit_split.py tests/long/test_teacher_modes.py \
+		tests/long/test_teacher_faults.py
 
 $(TORCHAO)/.ready: $(READY)
 	rm -rf $(TORCHAO)

@@ -25,9 +25,10 @@ def own_part(tensor: Tensor) -> Tensor:
     """This rank's elements, in the memory that they lie in; of a tensor that every rank holds whole all of them."""
     if not is_split(tensor):
         return tensor
-    split: Any = tensor.detach()
-    part: Tensor = split.to_local()
-    return part
+    split: Any = tensor
+    with torch.no_grad():  # else it would be a view, in which torchao's state has a table of its own
+        part: Tensor = split.to_local()
+    return part.detach() if part.requires_grad else part
 
 
 def placed(tensor: Tensor, like: Tensor) -> Tensor:

@@ -185,8 +185,9 @@ async def test_what_a_second_one_settled_meanwhile_is_not_folded_again(tiers: Ti
 
 
 async def test_a_global_aggregator_killed_before_it_acknowledges_folds_nothing_twice(
-    tiers: Tiers, redis: Redis
+    tiers: Tiers, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(redis, "by_slot", True)  # as a Cluster does
     await tiers.say("north", framed(packets(640)))
     await tiers.regional("north").run(until_idle=True)
     with pytest.raises(LostError):

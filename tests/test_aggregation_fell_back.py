@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,8 @@ from esper.bus.connect import Redis
 from esper.bus.groups import group_of
 from esper.bus.inbox import Inbox
 from esper.bus.names import key
+from esper.bus.outbox import Outbox
+from esper.bus.settlement import Settlement
 from esper.bus.tail import newest_id
 from esper.runtime.aggregate import Aggregator
 from tests.bus_kit import num_pending, until
@@ -39,6 +42,41 @@ async def test_what_it_met_before_and_redis_has_lost_counts_though_nothing_else_
     await running
 
     assert num_packets(await tiers.aggregates(target)) == 320
+
+
+class FallsBack(Outbox):
+    """To a server that falls back as soon as it has written an aggregate, to what it held before."""
+
+    def __init__(self, tiers: Tiers) -> None:
+        super().__init__(tiers.redis)
+        self._tiers, self.fell_back = tiers, asyncio.Event()
+
+    async def settle(self, settlement: Settlement) -> list[str]:
+        if self.fell_back.is_set() or not settlement.writes:
+            return await super().settle(settlement)
+        before = await stored(self._tiers)
+        written = await super().settle(settlement)
+        await fall_back(self._tiers, before)
+        self.fell_back.set()
+        return written
+
+
+async def test_nothing_is_acknowledged_on_a_server_that_has_lost_what_it_was_counted_in(tiers: Tiers) -> None:
+    await tiers.say("north", framed(packets(320)))
+    await tiers.regional("north").run(until_idle=True)
+    outbox = FallsBack(tiers)
+    lives = tiers.global_(["north"], outbox=outbox)
+    lives.clock = time.monotonic
+    await lives.inboxes[0].open()
+    stopping = asyncio.Event()
+    running = asyncio.create_task(lives.run(stopping))
+    await outbox.fell_back.wait()
+
+    await until(partial(is_through, tiers.redis, tiers.region("north", "regional"), "global"))
+    stopping.set()
+    await running
+
+    assert num_packets(await tiers.said_globally()) == (await tiers.totals()).counted == 320
 
 
 class AbsolvedLate(Inbox):
@@ -114,9 +152,11 @@ async def stored(tiers: Tiers) -> dict[bytes, bytes]:
 
 async def fall_back(tiers: Tiers, before: dict[bytes, bytes]) -> None:
     """What a crash does to all that was not on disk yet."""
-    await tiers.redis.delete(*await keys_of(tiers))
+    transaction: Any = tiers.redis.pipeline(transaction=True)  # in between readers would begin groups anew
+    transaction.delete(*await keys_of(tiers))
     for name, dump in before.items():
-        await tiers.redis.execute_command("RESTORE", name, 0, dump, "REPLACE")  # readers begin groups anew
+        transaction.restore(name, 0, dump)
+    await transaction.execute()
 
 
 async def keys_of(tiers: Tiers) -> list[bytes]:

@@ -75,8 +75,8 @@ class Place:
 class Aggregator:
     """Joins inboxes, a rule and an outbox. All in hand is settled at once: memory never runs ahead of the record.
 
-    Sources in the target's slot are acknowledged in the same call, others right after it: what was folded but not
-    acknowledged comes again and is known by the record.
+    Sources are acknowledged in the same call. On a Cluster those in another slot than the target are right after it:
+    what was folded but not acknowledged comes again and is known by the record.
     """
 
     def __init__(
@@ -254,10 +254,10 @@ class Aggregator:
         return settlement
 
     def _sources(self) -> dict[str, Settlement]:
-        """Acknowledgements and dead letters of all in hand, by cluster slot."""
+        """Acknowledgements and dead letters of all in hand, by the call that they go out with."""
         slots: dict[str, Settlement] = {}
         met = {hand[0].stream for hand in self._hand} | {refused[0].stream for refused in self._refused}
-        streams = {stream: slots.setdefault(beside(stream, ""), Settlement()) for stream in met}
+        streams = {stream: slots.setdefault(self._slot_of(stream), Settlement()) for stream in met}
         for delivery, _ in self._hand:
             streams[delivery.stream].ack(delivery)
         for delivery, error, is_told in self._refused:
@@ -268,6 +268,10 @@ class Aggregator:
             else:
                 streams[delivery.stream].ack(delivery)
         return slots
+
+    def _slot_of(self, stream: str) -> str:
+        """That of the target where one server has all: between two calls it might fall back, and keep the second."""
+        return beside(stream, "") if self.outbox.redis.by_slot else self._slot
 
     def _fold_on(self, fields: Mapping[bytes, bytes]) -> None:
         self.tier.load(fields)

@@ -154,10 +154,8 @@ class Crew:
             result.expect(child.alive, f"{name} ended by itself: {child.last_words()}")
             if child.alive:
                 child.terminate(SOON_S)
-        result.violations += judge(self.history, list(self._held()) if self.server.falls_back else None)
+        result.violations += self._judged_by_what_is_held(result) if self.server.falls_back else judge(self.history)
         self._expect_calm(result)
-        if self.server.falls_back:
-            result.count("failovers", self.server.num_failovers)
 
     def _drain(self, timeout_s: float) -> None:
         groups = {COMMANDS: GROUP, TELEMETRY: "regional", REGIONAL: "global"}
@@ -169,6 +167,13 @@ class Crew:
         for stream, end in ends.items():
             if self.client.exists(stream):
                 wait_until(partial(self.is_witnessed, end), f"{end} is witnessed", timeout_s)
+
+    def _judged_by_what_is_held(self, result: Result) -> Iterator[str]:
+        held = list(self._held())
+        seen = {record["seen_as"] for record in self.applied()}
+        result.count("failovers", self.server.num_failovers)
+        result.count("effects_taken_back", len(seen - {record["seen_as"] for record in held}))
+        return judge(self.history, held)
 
     def _held(self) -> Iterator[Record]:
         """Effects that Redis holds: one that a fall back took with it went with its acknowledgement."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -15,6 +16,8 @@ SEED = 1
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in table()])
 def test_no_promise_is_broken(row: Row) -> None:
+    if row.name == "overload" and len(os.sched_getaffinity(0)) == 1:
+        pytest.skip("who slows the region down to its part of a processor slows down all that are to tell it more")
     part = Part(row, "ci", SEED)
     result = tried(part)
     broken = told(part, result.violations)

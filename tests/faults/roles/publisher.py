@@ -24,8 +24,8 @@ from esper.runtime.keys import kept_current
 from tests.faults.history import History, Record
 from tests.faults.roles import arguments
 
-SAME_BYTES_S = 30.0
-"""Afterwards they would have to be sealed anew. No fault of these rows lasts so long."""
+SAME_BYTES_S = 50.0
+"""Afterwards they would have to be sealed anew. No fault of these rows lasts so long, nor three failovers in a row."""
 PACKETS = 32  # in a frame
 
 Item: TypeAlias = tuple[bytes, Record]

@@ -12,7 +12,9 @@ from esper.bus.inbox import Inbox
 from esper.bus.names import key, region_key
 from esper.bus.survey import Group, lags, regions_of, survey
 from esper.bus.tidy import Position, drop_idle_consumers, forget_group
-from esper.errors import SettingError
+from esper.doctor.run_checks import stream_findings
+from esper.errors import BusError, SettingError
+from esper.leyline.entries import LAST_ID
 from tests.bus_kit import drain, num_pending, put
 
 
@@ -99,6 +101,29 @@ async def test_a_lag_that_the_server_cannot_tell_is_counted_as_far_as_it_is_chea
     [view] = await survey(redis, run_id)
 
     assert {group.name: group.lag for group in view.groups} == {"far": None, "near": 499}
+
+
+async def test_a_stream_without_an_id_left_is_told_of_and_goes_on_as_an_administrator_is_told(
+    redis: Redis, run_id: str
+) -> None:
+    votes = key(run_id, "votes")
+    [first] = await put(redis, votes, b"1")
+    await redis.xgroup_create(votes, "coordinator", id="0")
+    await redis.xadd(votes, {"m": b"2"}, id=LAST_ID)
+    await redis.xreadgroup("coordinator", "c", {votes: ">"})
+
+    [full] = await survey(redis, run_id)
+    with pytest.raises(BusError, match="has no id left in a stream, as somebody added the last"):
+        await put(redis, votes, b"3")
+    await redis.xdel(votes, LAST_ID)
+    await redis.execute_command("XSETID", votes, first)
+    await redis.execute_command("XGROUP", "SETID", votes, "coordinator", first)
+    await put(redis, votes, b"3")
+    [mended] = await survey(redis, run_id)
+
+    assert (full.has_ids, [group.lag for group in full.groups]) == (False, [0])
+    assert (mended.has_ids, mended.length, [group.lag for group in mended.groups]) == (True, 2, [1])
+    assert stream_findings([full, mended])[0].status == "fail" and stream_findings([mended])[0].status == "ok"
 
 
 async def test_names_of_any_bytes_are_looked_at_and_shown_without_what_would_move_a_cursor(

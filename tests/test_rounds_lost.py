@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
+from esper.leyline.entries import LAST_ID
 from esper.leyline.validate import validate
 from esper.leyline.validate_rounds import MOST, MOST_GENERATION
 from esper.tamiyo.coordinator import Coordinator
@@ -270,6 +271,7 @@ def test_a_commit_lets_go_of_what_only_the_coordinator_refused() -> None:
     coordinator = with_roster()
     coordinator.on_refused(("commands", "5-0"), RefusedError(pb.ReasonCode.REASON_POISON, "five times"), 0)
     coordinator.pass_over(("optimizer", "6-0"))
+    coordinator.pass_over(("optimizer", LAST_ID))  # which an administrator takes back
     coordinator.on_heartbeat(heartbeat(0, 100, due=True), 0)
     proposed(coordinator)
 

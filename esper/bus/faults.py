@@ -153,6 +153,10 @@ def of_answer(at: str, said: str, error: Exception) -> BusError:
         return OutOfMemoryError(f"Redis at {at} is out of memory: free some, or raise its maxmemory")
     if "NOREPLICAS" in said:
         return NoReplicasError(f"Redis at {at} has fewer good replicas than min-replicas-to-write, and refuses writes")
+    if "exhausted the last possible ID" in said:
+        return BusError(
+            f"Redis at {at} has no id left in a stream, as somebody added the last: esper doctor RUN says more"
+        )
     if "MISCONF" in said:
         return FailingDiskError(f"Redis at {at} cannot write to its disk, and refuses writes until it can")
     return BusError(f"Redis at {at} answered: {said}")

@@ -9,6 +9,7 @@ from typing import Any
 from esper.bus.connect import Redis, server_ms
 from esper.bus.groups import groups_of
 from esper.bus.names import RUN_KEY, STREAMS, key, region_key, shown
+from esper.leyline.entries import LAST_ID
 
 ACTIVE_MS = 10_000  # before 7.2 a server counts from the last entry given, not from the last that was asked for
 MOST_COUNTED = 1_000
@@ -36,6 +37,8 @@ class StreamView:
     name: str
     length: int
     groups: tuple[Group, ...] = field(default=())
+    has_ids: bool = True
+    """Whether there is an id left for one more entry: whoever may add to a stream may use up all of them."""
 
 
 async def survey(redis: Redis, run_id: str) -> list[StreamView]:
@@ -82,10 +85,11 @@ async def view(redis: Redis, stream: str, name: str, now_ms: int) -> StreamView 
     """One stream; None: there is none under this key."""
     if await redis.type(stream) != b"stream":
         return None
-    length: int = await redis.xlen(stream)
+    whole: Any = await redis.xinfo_stream(stream)
     facts: Any = await redis.xinfo_groups(stream)
     groups = tuple([await group_view(redis, stream, one, now_ms) for one in facts])
-    return StreamView(shown(name.encode()), length, groups)
+    has_ids = whole["last-generated-id"] != LAST_ID.encode()
+    return StreamView(shown(name.encode()), whole["length"], groups, has_ids)
 
 
 async def group_view(redis: Redis, stream: str, facts: Mapping[str, Any], now_ms: int) -> Group:
@@ -108,6 +112,8 @@ async def lag_of(redis: Redis, stream: str, facts: Mapping[str, Any]) -> int | N
     """Entries not yet handed to anybody of the group, as the server tells, or else counted up to a thousand."""
     told: int | None = facts.get("lag")
     last = facts["last-delivered-id"]
+    if last == LAST_ID.encode():  # behind which no server looks for more
+        return 0
     if told:  # 7.0.15 loses count when it starts again, and tells of a lag for ever where all was handed out
         newest: Any = await redis.xinfo_stream(stream)
         return 0 if newest["last-generated-id"] == last else told

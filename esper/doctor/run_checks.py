@@ -8,6 +8,7 @@ from esper.bus.acl import USERS, adds, joins, looks, user_name
 from esper.bus.names import STREAMS
 from esper.bus.survey import Group, StreamView
 from esper.doctor.facts import Rights
+from esper.leyline.entries import LAST_ID
 from esper.leyline.kinds import Role
 from esper.runtime.findings import Finding, judged
 
@@ -16,11 +17,12 @@ LAG_WARN = 1_000
 
 
 def stream_findings(views: Sequence[StreamView]) -> list[Finding]:
-    """One for each group that is behind; else one for all."""
+    """One for each stream without an id left, and for each group that is behind; else one for all."""
     groups = [(view.name, group) for view in views for group in view.groups]
     met = f"{len(groups)} groups of {len(views)} streams keep up"
     well = [judged("streams", met, "no group behind", "", "ok")]
-    return [behind(name, group) for name, group in groups if is_behind(group)] or well
+    full = [used_up(view.name) for view in views if not view.has_ids]
+    return [*full, *(behind(name, group) for name, group in groups if is_behind(group))] or well
 
 
 def unseen() -> Finding:
@@ -33,6 +35,17 @@ def unseen() -> Finding:
 def is_behind(group: Group) -> bool:
     """More unread than can be counted at leisure, or something handed out long ago and never settled."""
     return group.lag is None or group.lag > LAG_WARN or group.oldest_pending_s > PENDING_WARN_S
+
+
+def used_up(name: str) -> Finding:
+    return judged(
+        f"stream {name}",
+        "it has an entry with the last id there is: nothing can be added to it any more",
+        "ids by the server's clock",
+        f"as an administrator: XDEL the entry {LAST_ID}, XSETID the stream to the id of the newest one left, and "
+        "XGROUP SETID each group that has read the entry to that id",
+        "fail",
+    )
 
 
 def behind(name: str, group: Group) -> Finding:

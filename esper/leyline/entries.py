@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+LAST_ID = f"{2**64 - 1}-{2**64 - 1}"
+"""The last one there is: behind an entry that has it a server adds no other."""
+
 
 def entry_order(entry_id: str) -> tuple[int, int]:
     """As the server orders them; empty text stands before every entry. ValueError: it is no id."""

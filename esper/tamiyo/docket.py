@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 
 from esper.leyline import contracts as pb
-from esper.leyline.entries import entry_order
+from esper.leyline.entries import LAST_ID, entry_order
 from esper.tamiyo.judge import COMMANDS, OPTIMIZER, Waiting
 from esper.tamiyo.outcome import Entry
 
@@ -36,8 +36,11 @@ class Docket:
         self._waiting.setdefault((waiting.stream, waiting.entry_id), waiting)
 
     def pass_over(self, entry: Entry) -> None:
-        """Note an entry that no round will name, so that the next commit lets go of it wherever it is held."""
-        if entry[0] in self._refused:
+        """Note an entry that no round will name, so that the next commit lets go of it wherever it is held.
+
+        Not the last id there is: where an administrator gives the stream ids again, all of them lie before it.
+        """
+        if entry[0] in self._refused and entry[1] != LAST_ID:
             self._refused[entry[0]] = max(self._refused[entry[0]], entry[1], key=entry_order)
 
     def has_room(self, stream: str) -> bool:

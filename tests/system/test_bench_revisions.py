@@ -35,7 +35,7 @@ def test_what_got_slower_is_an_alarm_and_what_came_to_something_else_or_died_fai
     results = compare(rows, Revisions("HEAD", ".", [FILE]), Underway(EFFORT))
 
     ratio = told(results.figures, "planted as it is", "p50").vs
-    assert ratio is not None and ratio.verdict == "slower" and 3.0 < ratio.ratio < 40.0
+    assert ratio is not None and ratio.verdict == "slower"
     [alarm] = results.alarms
     assert (alarm.row, alarm.arm) == ("counting", "planted") and alarm.p_value < 0.001
     assert told(results.figures, "gone as it is", "p50").label.startswith("not measured: not installed (at ")

@@ -17,11 +17,13 @@ from typer.testing import CliRunner
 
 from esper.bus import names
 from esper.cli.main import app
+from esper.kernels.teacher.teacher import CheckpointedTeacher
 from esper.leyline import contracts as pb
 from tests.export_kit import aggregate, say
 from tests.pages import ROOT, blocks, typed_by
 from tests.reader import TRAIN
 from tests.scripted import ScriptedRun, cancelled, failed, seed_state
+from tests.teacher_kit import answers
 
 HOWTO = ROOT / "docs" / "howto"
 
@@ -45,6 +47,28 @@ def test_a_page_says_where_each_class_in_its_code_comes_from(page: str) -> None:
 
     named = {node.id for node in nodes if isinstance(node, ast.Name) and node.id[0].isupper()}
     assert named and named <= brought.keys()
+
+
+def test_what_the_page_writes_is_a_teacher_also_with_tied_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "teachers").mkdir()
+    [shown] = [block for block in blocks(ROOT / "docs" / "distillation.md") if "save_model" in block.text]
+    taught: dict[str, Any] = {"teacher": tied()}
+
+    exec(compile(shown.text, str(shown), "exec"), taught)
+    held = CheckpointedTeacher(tied(), Path("teachers", f"{taught['digest']}.safetensors"), digest=taught["digest"])
+
+    asked = torch.arange(12).view(3, 4)
+    assert torch.equal(held(asked), answers(taught["teacher"], asked))
+
+
+def tied() -> nn.Module:
+    """A model whose head is its embedding, drawn anew."""
+    model = nn.Sequential(nn.Embedding(16, 8), nn.Linear(8, 16, bias=False))
+    model[1].weight = model[0].weight
+    return model
 
 
 def test_the_blueprint_of_the_page_is_one() -> None:

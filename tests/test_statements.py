@@ -154,10 +154,10 @@ class Stored:
     def __init__(self, redis: connect.Redis, run_id: str) -> None:
         self.redis, self.run_id, self.master = redis, run_id, MasterKeyring.new(time.time_ns())
 
-    def runtime(self) -> Statements:
+    def runtime(self, worker: str = "worker-0") -> Statements:
         """One that was just started."""
-        sealer = Sealer(self.master.derive(self.run_id, [Role.WORKER]), Role.WORKER, "worker-0")
-        return Statements(self.run_id, "worker-0", Outbox(self.redis), sealer)
+        sealer = Sealer(self.master.derive(self.run_id, [Role.WORKER]), Role.WORKER, worker)
+        return Statements(self.run_id, worker, Outbox(self.redis), sealer)
 
     async def judged(self) -> list[tuple[int, int]]:
         """Rounds whose outcomes are on record, by process."""
@@ -225,6 +225,13 @@ async def test_a_resumed_trainer_that_comes_to_the_same_end_adds_no_second_repor
             await stored.runtime().store(statement(number, incarnation=8, report=report))
 
     assert await stored.read() == ["s0/1-9", "s0/20-30"]
+
+
+async def test_of_a_seed_that_ends_on_two_replicas_before_the_same_step_each_tells(stored: Stored) -> None:
+    for worker in ("north", "south", "north"):
+        await stored.runtime(worker).store(statement(1, report="s0/1-9"))
+
+    assert await stored.read() == ["s0/1-9", "s0/1-9"]
 
 
 async def test_two_runtimes_at_once_store_it_once(stored: Stored) -> None:

@@ -18,7 +18,7 @@ NEWEST = re.compile(rb"(\d{1,20}):(\d{1,20})")
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """Beside the streams lies a hash: of each worker the newest number and round stored, and each report's id.
+    """Beside the streams lies a hash: of each worker the newest number and round stored, and its reports' ids.
 
     Entry and hash are written in one call, which stands only if the hash is as it was read: a statement that is said
     again is known by its number, a round's outcomes by the round, and a report that a resumed trainer comes to again by
@@ -62,7 +62,7 @@ class Statements:
         stream = names.key(self.run_id, "state")
         if statement.WhichOneof("said") == "state":
             settlement.write(stream, self.sealer.seal(statement.state))
-        elif (told := f"report/{statement.report.report_id}").encode() not in found:
+        elif (told := f"report/{self.worker}/{statement.report.report_id}").encode() not in found:
             settlement.expect(record, told, None)
             settlement.put(record, {told: b"1"})
             settlement.write(stream, self.sealer.seal(statement.report))

@@ -25,6 +25,8 @@ from esper.web.finished import Finished
 NUM_POINTS = 170
 NUM_LABELS = 4
 MOST_LINES = 6
+MOST_DRAWN = 1e100
+"""Of a value, either way: a loss of 1e200, which a run that diverges may meet, ends whoever reckons an axis for it."""
 _LOSSES = (ALL_RANKS, "validation")
 _GRAFTS = {"BLENDING": "grafted", "FOSSILIZED": "fossilized", "CULLED": "culled", document.ROLLED_BACK: "rolled back"}
 
@@ -115,7 +117,11 @@ def plots(curves: Curves, marks: Sequence[Mark]) -> list[Plot]:
 def points(line: Line) -> list[Point]:
     """Every nth where there are more than can be told apart."""
     every = -(-len(line.points) // NUM_POINTS)
-    return [Point(x, "", y) for x, y in line.points[::every]]
+    return [Point(x, "", drawable(y)) for x, y in line.points[::every]]
+
+
+def drawable(value: float) -> float:
+    return max(-MOST_DRAWN, min(MOST_DRAWN, value))
 
 
 def labelled(lines: Mapping[str, list[Point]], over: str) -> dict[str, list[Point]]:
@@ -141,7 +147,7 @@ def grafts(marks: Sequence[Mark], line: Line) -> dict[str, Point]:
         at = bisect_right(xs, mark.step) - 1
         if at >= 0:
             word = _GRAFTS.get(mark.stage, mark.stage)
-            found[f"{mark.seed_id} {word}".strip()] = Point(mark.step, "", line.points[at][1])
+            found[f"{mark.seed_id} {word}".strip()] = Point(mark.step, "", drawable(line.points[at][1]))
     return found
 
 

@@ -233,6 +233,17 @@ def test_a_plot_says_how_many_of_its_lines_it_shows_and_runs_none_of_their_names
     assert all("onerror" in each.svg and "<img" not in each.svg and "<script" not in each.svg for each in drawn[:2])
 
 
+@pytest.mark.parametrize("value", [1e308, -1e308, 1e200])
+def test_a_loss_as_large_as_a_number_can_be_is_drawn(value: float) -> None:
+    curves = Curves()
+    for step, loss in ((10, 1.0), (20, value), (30, 2.0)):
+        curves.note(beat("worker-0", step, step=step, loss=loss))
+
+    losses, *_ = plots(curves, curves.marks)
+
+    assert losses.caption.startswith("Loss over steps") and "worker-0" in losses.svg
+
+
 def test_a_place_that_cannot_be_written_to_is_one_line(tmp_path: Path) -> None:
     log, taken = toy().save(tmp_path / "run.jsonl"), tmp_path / "taken"
     taken.write_text("a file")

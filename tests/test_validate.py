@@ -219,6 +219,14 @@ def test_what_makes_no_sense_is_refused_and_named(name: str, change: str, said: 
     assert refused.value.reason == pb.ReasonCode.REASON_OUT_OF_RANGE
 
 
+def test_a_refusal_names_no_more_of_a_stream_than_a_line_holds() -> None:
+    message = pb.BarrierCommit(version=1, round=1, digest=DIGEST, commands=[committed()])
+    message.commands[0].stream = "x" * 65_536
+
+    with pytest.raises(RefusedError, match=r"stream is 'x{32}'; expected commands or optimizer"):
+        validate(message)
+
+
 def test_a_packet_inside_a_frame_says_its_version_too() -> None:
     message = pb.TelemetryFrame(version=1, source="w", packets=[pb.TelemetryPacket(version=3, sequence=1)])
 

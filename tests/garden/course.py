@@ -56,6 +56,7 @@ class Stage:
     step: int
     sums: dict[str, int]
     violates: bool  # a seed reached beyond its own in this step
+    lifts: bool  # a pruning was undone, or was to be
 
 
 @dataclass
@@ -64,8 +65,8 @@ class Course:
 
     stages: list[Stage] = field(default_factory=list)
 
-    def note(self, act: Act, step: int, found: Marks, *, violates: bool) -> None:
-        self.stages.append(Stage(act, step, sums(found), violates))
+    def note(self, act: Act, step: int, found: Marks, *, violates: bool, lifts: bool) -> None:
+        self.stages.append(Stage(act, step, sums(found), violates, lifts))
 
     def since(self, step: int) -> list[Stage]:
         """From the act before this step on."""

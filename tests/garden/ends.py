@@ -15,6 +15,7 @@ from esper.session import Session
 from tests.garden.habits import Users
 from tests.garden.hosts import first_tensor
 from tests.garden.loops import Loop
+from tests.garden.newest import Gain
 
 OF_MODULES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
@@ -33,7 +34,7 @@ def hooks(loop: Loop) -> Iterator[object]:
             yield from (
                 each
                 for each in (getattr(owner, name, None) or {}).values()
-                if not (isinstance(each, Fossil | Users) or gathers(each))
+                if not (isinstance(each, Fossil | Users | Gain) or gathers(each))
             )
 
 

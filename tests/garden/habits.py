@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from tests.garden.newest import GROWING
+
 if TYPE_CHECKING:
     from tests.garden.loops import Loop
 
@@ -32,6 +34,7 @@ class Habits:
     attaches_again: bool = False
     meddles: float = 0.0  # share of steps in which it does one of MEDDLING
     salt: int = 0  # decides in which
+    grows: bool = False  # it meddles with GROWING too
 
     @classmethod
     def draw(cls, dice: Random) -> Habits:
@@ -47,7 +50,8 @@ class Habits:
         """Before the forward of the step with this batch."""
         dice = Random(f"{self.salt} {number}")
         if dice.random() < self.meddles:
-            MEDDLING[dice.choice([*MEDDLING])](loop, dice)
+            ways = {**MEDDLING, **(GROWING if self.grows else {})}
+            ways[dice.choice([*ways])](loop, dice)
 
 
 class Users:

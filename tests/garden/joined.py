@@ -72,6 +72,7 @@ def joined(plan: Plan, loop: Loop, folder: Path | None, *, resume: bool = False)
     if folder is not None and plan.checkpoints:
         environment = {"ESPER_KEYRING": str(keyring_at(folder))}
         options |= {"checkpoints": folder, "checkpoint_every": plan.checkpoints, "environment": environment}
+    options |= {"steps_per_epoch": plan.steps_per_epoch, "checkpoints_kept": plan.checkpoints_kept}
     options |= _wide_options(plan, loop, folder)
     chosen = SessionOptions.of(options | {"resume": resume})
     loss = (holdout, lambda outputs, _: each_loss(outputs))

@@ -33,6 +33,10 @@ def fossilized(command: Command) -> str:
     return command.seed_command.seed_id if isinstance(command, pb.AdaptationCommand) and fossilizes else ""
 
 
+def is_lifting(command: Command) -> bool:
+    return isinstance(command, pb.AdaptationCommand) and command.pruning_masks.rollback_required
+
+
 class Life:
     """Draws an act for each step, and carries it out under the eyes of a Watch."""
 
@@ -91,7 +95,9 @@ class Life:
 
     def _go_back_and_again(self) -> None:
         """Where a snapshot is fit for it, now and then, do again what was done since."""
-        if not self._is_repeatable() or self.plan.manner.scheduler or self.plan.manner.scales:
+        manner = self.plan.manner
+        stays = manner.scheduler or manner.scales or manner.zeroes_first or manner.num_passes > 1
+        if not self._is_repeatable() or stays or self.plan.steps_per_epoch:
             return  # of these no rollback puts anything back
         for step in self.watch.kept:
             stages = self.course.again(step, self.run.step_number)
@@ -164,10 +170,15 @@ class Life:
     def act(self, act: Act) -> None:
         """The step, with what happens before it."""
         self.acts.append(act)
-        order, step = acted(self.run, act, len(self.acts)), self.run.step_number
+        order, step, pruned = acted(self.run, act, len(self.acts)), self.run.step_number, self._num_pruned()
         self.watch.step(act, order)
+        lifts = self._num_pruned() < pruned or any(map(is_lifting, act.commands))
         if self._wide is not None and order is not None:
             self._wide.hear(order, self.watch.receipts)
             self._wide.newest_step = self.run.step_number
         told = answers(self.watch.receipts if order is not None else ())
-        self.course.note(act, step, found(self.loop, self.run) | told, violates=self.watch.violated)
+        came = found(self.loop, self.run) | told
+        self.course.note(act, step, came, violates=self.watch.violated, lifts=lifts)
+
+    def _num_pruned(self) -> int:
+        return self.run.pruning.masks.num_pruned()

@@ -26,6 +26,7 @@ from tests.garden.manners import (
     SCHEDULERS as SCHEDULERS,
     Manner as Manner,
 )
+from tests.garden.newest import LENGTHS, Late
 from tests.garden.rare import OPTIMIZERS as RARE, WITH_MOMENTUM
 
 NO_HABITS, PLAIN = Habits(), Rules()
@@ -131,8 +132,15 @@ class Loop:
             closure: Any = partial(self._closure, number, event)
             return torch.as_tensor(self._descend(closure)).detach()
         for again in range(self.manner.num_updates):
+            if self.manner.zeroes_first:
+                self.optimizer.zero_grad(set_to_none=self.manner.sets_to_none)
             total = self._backward(number, event, 4 * again)
-            self._update(event)
+            if event == "raises late":
+                raise Late(event)
+            if number % self.manner.num_passes == 0:
+                self._update(event)
+        if event == "raises last":
+            raise Late(event)
         return total
 
     def _closure(self, number: int, event: str) -> Tensor:
@@ -168,6 +176,7 @@ class Loop:
         """In the host's own precision, that of what is real in it."""
         made = self.kind.batch(number, size)
         made = made.to(_real(self.host)) if made.is_floating_point() else made
+        made = made[:, : LENGTHS[number % len(LENGTHS)]] if self.manner.lengths else made
         return made.to(memory_format=torch.channels_last) if self.manner.last and made.ndim == 4 else made
 
     def first(self, output: Any) -> Tensor:
@@ -221,7 +230,8 @@ class Loop:
                 self._descend()
             if self.scheduler is not None:
                 self.scheduler.step()
-        self.optimizer.zero_grad(set_to_none=self.manner.sets_to_none)
+        if not self.manner.zeroes_first:
+            self.optimizer.zero_grad(set_to_none=self.manner.sets_to_none)
         if self.second is not None:
             if not self.manner.overflows or all(bool(each.isfinite().all()) for each in _gradients(self.second)):
                 self.second.step()

@@ -69,6 +69,10 @@ class Manner:
     groups: tuple[float, ...] = ()  # learning rates of further groups of parameters
     named: bool = False  # the optimizer is given names with its parameters
     last: bool = False  # images come with their channels last
+    lengths: bool = False  # sequences are of another one in each batch
+    zeroes_first: bool = False  # gradients, before its backward: between two steps they stay
+    num_passes: int = 1  # so many make one step of the optimizer, with what they accumulate
+    events: tuple[str, ...] = ()  # that may befall a step, beside EVENTS
 
     @classmethod
     def draw(cls, dice: Random) -> Manner:
@@ -91,7 +95,7 @@ class Manner:
     def event(self, number: int) -> str:
         """What befalls the step with this batch; most often nothing."""
         dice = Random(number)
-        return dice.choice(EVENTS) if dice.random() < self.eventful else ""
+        return dice.choice(EVENTS + self.events) if dice.random() < self.eventful else ""
 
     def is_resting(self, number: int) -> bool:
         return Random(f"rests {number // 4}").random() < self.rests

@@ -9,7 +9,7 @@ from typing import Self
 
 from esper.kasmina.config import KasminaConfig
 from esper.leyline import contracts as pb
-from tests.garden import further, fuses, habits, later, latest, more_hosts, rare, wide
+from tests.garden import further, fuses, habits, later, latest, more_hosts, newest, rare, wide
 from tests.garden.habits import Habits
 from tests.garden.hosts import KINDS, Kind
 from tests.garden.latest import Again
@@ -51,6 +51,8 @@ class Plan:
     wide: Wide = field(default_factory=Wide)
     agains: tuple[Again, ...] = (Again(),)  # one after the other, once it has ended
     is_ahead: bool = False  # the clock that it makes checkpoints by
+    steps_per_epoch: int = 0
+    checkpoints_kept: int = 3
 
     @property
     def host(self) -> Kind:
@@ -81,7 +83,8 @@ class Plan:
         crowds = seed >= fuses.CROWDS_FROM and Random(f"crowds {seed}").random() < 0.2
         plan = plan.crowded() if crowds else plan
         plan = later.drawn(plan) if seed >= later.FIRST_SEED else plan
-        return latest.drawn(plan) if seed >= latest.FIRST_SEED else plan
+        plan = latest.drawn(plan) if seed >= latest.FIRST_SEED else plan
+        return newest.drawn(plan) if seed >= newest.FIRST_SEED else plan
 
     def crowded(self) -> Self:
         """The same life with room for few seeds, of which many are asked for."""

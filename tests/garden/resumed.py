@@ -64,7 +64,8 @@ class Resumed:
         saved = self.saved[newest]
         loop.take_over(copy.deepcopy(saved.own))
         for name, parameter in loop.host.named_parameters():
-            parameter.grad = saved.gradients[name]
+            kept = saved.gradients[name]
+            parameter.grad = None if kept is None else kept.clone()
         for at, stage in enumerate(_comparable(self.stages[saved.at :])[: again.num], saved.at):
             if at > saved.at and _is_unseen(run, stage):
                 break
@@ -109,7 +110,8 @@ def _comparable(stages: Sequence[Stage]) -> Sequence[Stage]:
     """As far as a new process can do the same.
 
     Snapshots that memory alone held are gone with the old one; and as it looks closely at the first call of each seed,
-    it stops a write to the host there that the old one has only found afterwards.
+    it stops a write to the host there that the old one has only found afterwards. Nor has it copies of what was pruned
+    before it, to undo that by.
     """
-    ends = (at for at, stage in enumerate(stages) if stage.violates or (at and stage.act.goes_back))
+    ends = (at for at, stage in enumerate(stages) if stage.violates or (at and (stage.act.goes_back or stage.lifts)))
     return stages[: next(ends, len(stages))]

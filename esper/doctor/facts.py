@@ -55,6 +55,8 @@ class ServerFacts:
     default_user: DefaultUser | None
     skew_s: float
     round_trips_s: tuple[float, ...]
+    lacks: tuple[str, ...] = ()
+    """Commands that a run gives and that the server does not know, as where its configuration renames them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,11 @@ from esper.doctor.facts import ServerFacts
 from esper.doctor.users import default_user, has_named_users, told, whoami
 
 NUM_ROUND_TRIPS = 20
+GIVEN = (
+    *("XADD", "XREAD", "XREADGROUP", "XRANGE", "XREVRANGE", "XACK", "XCLAIM", "XAUTOCLAIM", "XPENDING", "XINFO"),
+    *("XGROUP", "XTRIM", "XDEL", "XLEN", "TYPE", "SCAN", "EVAL", "EVALSHA", "SCRIPT", "HSET", "HMGET", "SETRANGE"),
+)
+"""What a run can't do without, and a first message does not show."""
 
 
 async def server_facts(redis: Redis) -> ServerFacts:
@@ -46,7 +51,14 @@ async def server_facts(redis: Redis) -> ServerFacts:
         default_user=await default_user(redis),
         skew_s=skew_s,
         round_trips_s=round_trips_s,
+        lacks=await lacking(redis),
     )
+
+
+async def lacking(redis: Redis) -> tuple[str, ...]:
+    """Of these commands those that are not known; none where the server does not tell."""
+    found = await told(redis, "COMMAND", "INFO", *GIVEN) or [True] * len(GIVEN)
+    return tuple(name for name, facts in zip(GIVEN, found, strict=True) if not facts)
 
 
 async def timed(redis: Redis) -> tuple[tuple[float, ...], float]:

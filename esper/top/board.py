@@ -56,10 +56,12 @@ def board(picture: Picture, sight: Sight) -> list[Line]:
     lines = [_title(picture, sight), *_table(tables[0], shares[0]), Line("")]
     lines += [*_seeds(tables[1], shares[1], picture, sight), Line("")]
     lines += [*fixed, Line(""), *_table(tables[2], shares[2])]
-    body = lines[: sight.height - 2]
-    body += [Line("")] * (sight.height - 2 - len(body))
+    num_rows = max(0, sight.height - 2)
+    body = lines[:num_rows]
+    body += [Line("")] * (num_rows - len(body))
     keys = f" {READING_KEYS if sight.read_only else KEYS}".ljust(sight.width)
-    return [Line(clip(each.text, sight.width), each.style) for each in [*body, _notice(sight), Line(keys, "bar")]]
+    whole_board = [*body, _notice(sight), Line(keys, "bar")][: sight.height]
+    return [Line(clip(each.text, sight.width), each.style) for each in whole_board]
 
 
 def dealt(room: int, wanted: Sequence[int]) -> list[int]:
@@ -91,7 +93,8 @@ def _title(picture: Picture, sight: Sight) -> Line:
     known, size = len(beats), picture.workers.world_size
     left = f" esper top  {picture.run_id}  {doing if beats else 'waiting'}  {known}/{size or '?'} workers  step {step}"
     right = clock(picture.now_ms, sight.zone) + " "
-    return Line(f"{clip(left, sight.width - len(right) - 1):{sight.width - len(right)}}{right}", "bar")
+    room = max(0, sight.width - len(right))
+    return Line(f"{clip(left, max(0, room - 1)):{room}}{right}", "bar")
 
 
 def _fixed(picture: Picture) -> list[Line]:

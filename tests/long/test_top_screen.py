@@ -97,7 +97,7 @@ async def test_no_colour_is_set_anywhere(controller: Controller) -> None:
     assert {colour.type for colour in colours} == {ColorType.DEFAULT}
 
 
-@pytest.mark.parametrize(("width", "height"), [(40, 10), (80, 24), (81, 13), (200, 60)])
+@pytest.mark.parametrize(("width", "height"), [(40, 10), (80, 24), (81, 13), (200, 60), (8, 5), (1, 1)])
 def test_a_screen_is_never_wider_or_higher_than_the_terminal(width: int, height: int) -> None:
     picture = grown()
     for number in range(40):

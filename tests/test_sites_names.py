@@ -70,13 +70,15 @@ def test_an_unknown_site_is_answered_with_near_names_and_where_to_see_all(site: 
     met = repr(site) if site else "not set"
     assert f"sites is {met}; expected the name of a submodule, such as " in str(told.value)
     assert near in str(told.value)
-    assert "`esper sites` lists all 30" in str(told.value)
+    assert "`esper sites` lists all 20" in str(told.value)
     assert len(str(told.value)) < 200
 
 
 def test_an_unknown_site_of_a_small_model_is_answered_with_all_names() -> None:
     with pytest.raises(SettingError, match=r"expected one of 0, 1$"):
         found(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), "tail")
+    with pytest.raises(SettingError, match=r"expected one of blocks\.0$"):
+        found(nn.ModuleDict({"blocks": nn.ModuleList([nn.Linear(2, 2)])}), "tail")
     with pytest.raises(SettingError, match="the model has no submodules"):
         found(nn.Linear(2, 2), "tail")
 

@@ -21,6 +21,7 @@ from rich.table import Table
 from esper.cli.options import AsObject
 from esper.errors import SettingError
 from esper.runtime import collecting
+from esper.view.wording import counted
 
 if TYPE_CHECKING:
     from esper.kasmina.survey import SiteView
@@ -116,7 +117,7 @@ def show(model: str, views: Sequence[SiteView], *, seen: bool) -> None:
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, NARROWEST)
-    table = Table(title=f"{model}: {len(views)} sites", box=None, pad_edge=False, title_justify="left")
+    table = Table(title=f"{model}: {counted(len(views), 'site')}", box=None, pad_edge=False, title_justify="left")
     table.add_column("site", no_wrap=True)
     for heading in ("type", "input", "output"):
         table.add_column(heading, overflow="fold")

@@ -45,12 +45,19 @@ def found(host: nn.Module, site: str) -> nn.Module:
     named = {bare_name(name): module for name, module in exact.items()} | exact
     module: nn.Module | None = named.get(site, named.get(bare_name(site)))
     if module is None:
-        raise SettingError("sites", site, _near(site, sorted({bare_name(name) for name in exact})))
+        raise SettingError(
+            "sites", site, _near(site, sorted({bare_name(n) for n, each in exact.items() if is_called(each)}))
+        )
     if isinstance(module, ScriptModule):
         raise SettingError("sites", site, "a module of Python code; torch takes no forward hook on a ScriptModule")
     if type(module).forward is nn.Module.forward:  # ModuleList, ModuleDict, ParameterList
         raise SettingError("sites", site, f"a module that is called; a {type(module).__name__} only holds others")
     return module
+
+
+def is_called(module: nn.Module) -> bool:
+    """Whether a hook can be on its forward. A ScriptModule, which takes none, does not even say what its class has."""
+    return not isinstance(module, ScriptModule) and type(module).forward is not nn.Module.forward
 
 
 def modules_at(host: nn.Module, sites: Sequence[str]) -> dict[str, nn.Module]:

@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.jit import ScriptModule
 
 from esper.errors import SettingError
-from esper.kasmina.naming import bare_name, undistributed
+from esper.kasmina.naming import bare_name, is_called, undistributed
 from esper.kasmina.outputs import joinable
 from esper.kasmina.paired import undisturbed
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint, fitting
@@ -61,11 +60,6 @@ def survey(
     if inputs is not None:
         _watch(host, {site: view for site, view in views.items() if not view.same_as}, inputs, blueprints)
     return list(views.values())
-
-
-def is_called(module: nn.Module) -> bool:
-    """Whether a hook can be on its forward. A ScriptModule, which takes none, does not even say what its class has."""
-    return not isinstance(module, ScriptModule) and type(module).forward is not nn.Module.forward
 
 
 def example(text: str) -> Tensor:

@@ -88,6 +88,12 @@ def test_the_table_says_why_a_site_takes_no_seed(capsys: pytest.CaptureFixture[s
     assert "the same module as norm" in lines["again"]
 
 
+def test_one_site_is_told_as_one(capsys: pytest.CaptureFixture[str], model_file: str) -> None:
+    _, out, _ = run(capsys, f"{model_file}:plain", "--match", "attn")
+
+    assert out.splitlines()[0].strip() == "Attend: 1 site"
+
+
 def test_inputs_may_come_from_the_command_line(capsys: pytest.CaptureFixture[str], model_file: str) -> None:
     views = listed(capsys, f"{model_file}:plain", "--input", "3,4,8", "--match", "blocks.*")
 

@@ -99,7 +99,8 @@ def compared(town: Town, plan: pb.ReplayPlan, came: pb.ReplayReport, then: pb.Wo
     """What a rank came to beside what it had come to."""
     if came.judged_anew and town.plan.by_the_clock:
         return Outcome(refused="a verdict that the clock had a say in died with a process; `esper replay` warns of it")
-    differs = came.report.parameter_digest != then.parameter_digest or came.report.steps != then.steps
+    ends = [(each.parameter_digest, each.part_digest, each.steps) for each in (came.report, then)]
+    differs = ends[0] != ends[1]
     if differs and came.judged_anew and town.plan.checkpoints:
         return Outcome(refused="whether a checkpoint could be gone back to died with a process; `esper replay` warns")
     if differs:

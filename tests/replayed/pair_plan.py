@@ -16,6 +16,8 @@ OLD_SEEDS = 40_000  # of lives on two ranks
 TEACHES_FROM = 60_000  # as in plan.py; of groups a quarter are of three ranks, with schedulers and copies of the host
 LATE_FROM = 90_000
 """Of replicas of these seeds one may begin when the other has trained for a while."""
+SHARDS_FROM = 180_000
+"""Half of the groups of these seeds hold a model together that fully_shard has split."""
 DEADLY = {"trainer", "hang", "flush", "fall back"}
 """What resumes counts its batches by steps, and one that raised is none."""
 
@@ -44,7 +46,17 @@ class PairPlan(Plan):
         made = cls(**vars(drawn) | {"shared": shared})
         made = made.pruned(dice) if dice.random() < 0.4 else made
         made = made.widened(made.num) if wider else made
-        return made.joined_late() if seed >= LATE_FROM and shared is None else made
+        made = made.joined_late() if seed >= LATE_FROM and shared is None else made
+        dice = Random(f"shards {seed}")
+        return made.sharded(dice) if seed >= SHARDS_FROM and dice.random() < 0.5 else made
+
+    def sharded(self, dice: Random) -> Self:
+        """The same with a host that is split, if it is a group; nothing of it is pruned or taught."""
+        if self.shared is None:
+            return self
+        shared = self.shared.sharded(dice)
+        settings = replace(self.settings, checkpoint_pruning_enabled=False)
+        return replace(self, shared=shared, kind=shared.kind, settings=settings, pruning=None, taught=None)
 
     def joined_late(self) -> Self:
         """The same replicas, of which one comes later, or when the other has ended."""

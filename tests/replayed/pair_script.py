@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor
 
 from esper.session import Session
 from esper.session.joining import Joining
@@ -25,6 +26,7 @@ from tests.replayed.pair_plan import PairPlan
 from tests.replayed.script import Kept, Live, Own, Script, join, looped, train
 
 PATIENCE_S = 60.0
+GATHERING = ("all_gather_single", "reduce_scatter_single")  # which fully_shard calls
 
 
 class Saved(MutableMapping[int, Own]):
@@ -81,8 +83,9 @@ class Trainee:
             return
         patience, num = timedelta(seconds=4 * PATIENCE_S), self.plan.num
         dist.init_process_group("gloo", f"file://{place}", rank=self.number, world_size=num, timeout=patience)
-        for name in ("all_reduce", "new_group"):
+        for name in ("all_reduce", "new_group", *(GATHERING if self.plan.shared.shards is not None else ())):
             setattr(dist, name, self._told(getattr(dist, name)))
+        DTensor.full_tensor = self._told(DTensor.full_tensor)  # type: ignore[method-assign]
 
     def _told(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def told(*given: Any, **options: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
+from esper.kernels.split import own_part, placed
 from esper.leyline import contracts as pb
 from esper.session import Session
 from esper.session.joining import Joining
@@ -120,7 +121,7 @@ def train(
         for number in run.batches(lambda epoch: range(epoch * plan.per_epoch, (epoch + 1) * plan.per_epoch)):
             if plan.taught is not None and is_live:
                 plan.taught.arrive(run)
-            kept.own[run.step_number] = script.own_state(), [copy.copy(p.grad) for p in script.host.parameters()]
+            kept.own[run.step_number] = script.own_state(), [*gradients(script)]
             step = run.step_number
             script.step(number, run, began)
             kept.sums[step] = summed(script, run)
@@ -129,6 +130,12 @@ def train(
             break
     run.close()
     return run
+
+
+def gradients(script: Script) -> Iterator[Any]:
+    """Of each parameter what this rank holds of it."""
+    for parameter in script.host.parameters():
+        yield None if parameter.grad is None else copy.copy(own_part(parameter.grad))
 
 
 def take_over(script: Script, own: dict[str, Any], gradients: list[Any]) -> None:
@@ -140,7 +147,7 @@ def take_over(script: Script, own: dict[str, Any], gradients: list[Any]) -> None
             if part is not None:
                 part.load_state_dict(copy.deepcopy(own[name]))
     for parameter, gradient in zip(script.host.parameters(), gradients, strict=True):
-        parameter.grad = None if gradient is None else gradient.clone()
+        parameter.grad = None if gradient is None else placed(gradient.clone(), parameter)
 
 
 def summed(script: Script, run: Session) -> dict[str, int]:

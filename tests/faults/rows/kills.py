@@ -69,8 +69,13 @@ class Targets:
         self.crew.server.restart()
         self.result.count("redis_kills")
         at = len(self.crew.applied())
-        wait_until(lambda: len(self.crew.applied()) > at, "work goes on")
+        wait_until(lambda: self._has_more_than(at), "work goes on")
         self.result.sample("resumed_s", time.monotonic() - began)
+
+    def _has_more_than(self, num_applied: int) -> bool:
+        """Whoever was starting is started again: it may be all of them."""
+        self.replace_ended()
+        return len(self.crew.applied()) > num_applied
 
 
 def run(directory: Path, amounts: Amounts, seed: int, serve: Serve = single) -> Result:

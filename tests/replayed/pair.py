@@ -52,6 +52,12 @@ class PairLife:
     def is_group(self) -> bool:
         return self.plan.world_size > 1
 
+    @property
+    def is_summed_otherwise(self) -> bool:
+        """Whether DDP had ranks begin anew that are so many that the order in which they are summed counts."""
+        shared = self.plan.shared
+        return shared is not None and shared.sharing.is_ddp and self.plan.num > 2 and self._num_lives > 1
+
     def live(self) -> None:
         """Train through every life to an end in order."""
         try:

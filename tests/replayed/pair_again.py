@@ -25,6 +25,8 @@ def replayed(life: PairLife) -> Outcome:
         number = int(plan.worker.removeprefix("worker-"))  # of a replica that Redis alone remembers, not its rank
         first = life.trainers[number].says
         assert isinstance(first, Ended)
+        if life.is_summed_otherwise and came.report.parameter_digest != reports[number].parameter_digest:
+            return Outcome(refused="DDP sums otherwise in a process's first step, as docs/replay.md says")
         outcomes.append(compared(life.town, plan, came, reports[number], parting(first.sums, ended.sums)))
     if life.is_group:
         digests = {each.parameter_digest for each in reports}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.resources import files
@@ -236,12 +236,28 @@ async def open_groups(read: RunFile, record: runs.RunRecord) -> None:
 
 def groups(read: RunFile, run_id: str) -> list[tuple[str, str]]:
     """Stream and group, by the table of streams."""
-    found = []
-    workers = tuple(f"worker-{rank}" for rank in range(read.trainer.count))
-    for stream in names.STREAMS:
-        keys = [names.region_key(run_id, region, stream.name) for region in read.regions] if stream.regional else []
-        for group in stream.group.split("; "):
-            if not group.startswith("none"):
-                members = workers if group == "one per worker" else (group,)
-                found += [(key, member) for key in keys or [names.key(run_id, stream.name)] for member in members]
+    workers = [f"worker-{rank}" for rank in range(read.trainer.count)]
+    return [
+        (key, group)
+        for stream in names.STREAMS
+        for key in keys_of(stream, run_id, read.regions)
+        for group in groups_of(stream, workers)
+    ]
+
+
+def keys_of(stream: names.Stream, run_id: str, regions: Sequence[str]) -> list[str]:
+    """One, or one in each region."""
+    if stream.regional:
+        return [names.region_key(run_id, region, stream.name) for region in regions]
+    return [names.key(run_id, stream.name)]
+
+
+def groups_of(stream: names.Stream, workers: Sequence[str]) -> list[str]:
+    """Empty where it is read without a group."""
+    found = list[str]()
+    for group in stream.group.split("; "):
+        if group == "one per worker":
+            found += workers
+        elif not group.startswith("none"):
+            found.append(group)
     return found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Literal
 
@@ -112,24 +113,26 @@ def grants(run_id: str, user: str) -> list[Grant]:
 
 def streams_of(run_id: str, user: str) -> list[Grant]:
     """What the table of streams comes to for a user."""
-
-    def keys(rows: Iterable[Stream]) -> list[str]:
-        return [region_key(run_id, "*", row.name) if row.regional else key(run_id, row.name) for row in rows]
-
-    joined = [row for row in STREAMS if joins(row, user)]
-    shared = joined if user in ("regional", "global") else []
+    where = partial(keys_where, run_id, user)
+    joined = where(joins)
     return [
-        Grant("write", ["type", "xadd"], keys(row for row in STREAMS if adds(row, user))),
-        Grant("read", [*LOOKING, "xreadgroup"], keys(joined)),
-        Grant("write", JOINING, keys(joined)),
-        Grant("both", ["xautoclaim"], keys(shared)),
-        Grant("read", LOOKING, keys(row for row in STREAMS if looks(row, user) and row not in joined)),
-        Grant("read", STANDING, keys(row for row in STREAMS if stands(row, user))),
-        Grant("write", ["xtrim"], keys(row for row in STREAMS if trims(row, user))),
-        Grant("write", ["xdel"], keys(row for row in STREAMS if deletes(row, user))),
-        Grant("write", ["xgroup|destroy"], keys(row for row in STREAMS if dissolves(row, user))),
-        Grant("write", ["xgroup|create"], keys(row for row in STREAMS if founds(row, user))),
+        Grant("write", ["type", "xadd"], where(adds)),
+        Grant("read", [*LOOKING, "xreadgroup"], joined),
+        Grant("write", JOINING, joined),
+        Grant("both", ["xautoclaim"], joined if user in ("regional", "global") else []),
+        Grant("read", LOOKING, [each for each in where(looks) if each not in joined]),
+        Grant("read", STANDING, where(stands)),
+        Grant("write", ["xtrim"], where(trims)),
+        Grant("write", ["xdel"], where(deletes)),
+        Grant("write", ["xgroup|destroy"], where(dissolves)),
+        Grant("write", ["xgroup|create"], where(founds)),
     ]
+
+
+def keys_where(run_id: str, user: str, does: Callable[[Stream, str], bool]) -> list[str]:
+    """Of the streams to which the user does that; one of a region stands for those of all."""
+    rows = [row for row in STREAMS if does(row, user)]
+    return [region_key(run_id, "*", row.name) if row.regional else key(run_id, row.name) for row in rows]
 
 
 def adds(row: Stream, user: str) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import json as notation
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import Annotated
@@ -49,7 +49,7 @@ def acl(
     folder = passwords or out.parent / "passwords"
     users = {user_name(run, role): role for role in USERS} | {ADMIN: ADMIN}
     make(folder)
-    held = {name: password for name in users if (password := password_in(file_named(folder, name)))}
+    held = passwords_in(folder, users)
     # Whoever has the server load the file is let in by what it knows: without --load that password stays.
     new = {name: token_urlsafe(32) for name in users if name not in held or (fresh and (name != ADMIN or load))}
     good = good_hashes(held, new, others, fresh=fresh)
@@ -63,11 +63,16 @@ def acl(
         asyncio.run(loaded(load, held.get(ADMIN, ""), good))
     for name, password in new.items():
         write(file_named(folder, name), name, password, "--passwords")
-    for name, role in users.items():
-        told = {"user": name, "role": role, "variables": str(file_named(folder, name))}
-        typer.echo(notation.dumps(told) if json else f"{role:12} {told['variables']}")
+    tell_users(users, folder, json)
     if not json and load is None:
         typer.echo(f"{out}: name it as `aclfile` in redis.conf; a server that has it already: ACL LOAD")
+
+
+def tell_users(users: Mapping[str, str], folder: Path, as_json: bool) -> None:
+    """Each user's role, and where its variables lie."""
+    for name, role in users.items():
+        told = {"user": name, "role": role, "variables": str(file_named(folder, name))}
+        typer.echo(notation.dumps(told) if as_json else f"{role:12} {told['variables']}")
 
 
 def good_hashes(
@@ -101,6 +106,12 @@ async def hashes_at(server: connect.Redis, name: str) -> set[str]:
     """Passwords that the server lets a user in by."""
     told = pairs_of(await server.execute_command("ACL", "GETUSER", name))
     return {f"#{each.decode().removeprefix('#')}" for each in told.get(b"passwords", ())}
+
+
+def passwords_in(folder: Path, users: Iterable[str]) -> dict[str, str]:
+    """Those that the users' files hold."""
+    found = {name: password_in(file_named(folder, name)) for name in users}
+    return {name: password for name, password in found.items() if password}
 
 
 def password_in(path: Path) -> str:

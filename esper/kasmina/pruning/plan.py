@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from esper.errors import SettingError
 from esper.leyline import contracts as pb
 
+MODULE = pb.PruningMaskType.PRUNING_MASK_LAYER  # prunes a module as a whole
 CRITERIA = ("taylor", "fisher", "gradient_norm")
 
 
@@ -29,22 +30,24 @@ def plan(
         raise SettingError("ratio", ratio, "a share from 0 up to 1")
     if criterion not in CRITERIA:
         raise SettingError("criterion", criterion, f"one of {', '.join(CRITERIA)}")
-    response = pb.StructuralPruningResponse(validation_passed=True)
-    whole: list[pb.ChannelImportance] = []
-    for request in requests:
-        response.request_id = request.request_id
-        for each in request.importance:
-            values = list(getattr(each, criterion))
-            is_meant = (not only or each.parameter in only) and each.parameter not in leave
-            if not is_meant or not all(map(math.isfinite, values)):
-                continue
-            if each.mask_type == pb.PruningMaskType.PRUNING_MASK_LAYER:
-                whole += [each] if only else []
-            elif pruned := _least(values, ratio):
-                response.pruning_masks.append(_mask(each, pruned))
-    worth = [getattr(each, criterion)[0] for each in whole]
-    response.pruning_masks.extend(_mask(whole[place], [0]) for place in _least(worth, ratio))
-    return response
+    parts = list(requests)
+    measured = _measured(parts, criterion, only, leave)
+    channels = [(each, _least(getattr(each, criterion), ratio)) for each in measured if each.mask_type != MODULE]
+    masks = [_mask(each, pruned) for each, pruned in channels if pruned]
+    modules = [each for each in measured if each.mask_type == MODULE] if only else []
+    worth = [getattr(each, criterion)[0] for each in modules]
+    masks += [_mask(modules[place], [0]) for place in _least(worth, ratio)]
+    request_id = parts[-1].request_id if parts else ""
+    return pb.StructuralPruningResponse(request_id=request_id, pruning_masks=masks, validation_passed=True)
+
+
+def _measured(
+    parts: Iterable[pb.StructuralPruningRequest], criterion: str, only: Collection[str], leave: Collection[str]
+) -> list[pb.ChannelImportance]:
+    """Of what may be pruned."""
+    named = [each for part in parts for each in part.importance if not only or each.parameter in only]
+    meant = [each for each in named if each.parameter not in leave]
+    return [each for each in meant if all(map(math.isfinite, getattr(each, criterion)))]
 
 
 def _least(values: Sequence[float], ratio: float) -> list[int]:

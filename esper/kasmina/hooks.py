@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, MutableMapping
+from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeAlias
 
@@ -53,17 +54,10 @@ def _others_hooks(root: nn.Module) -> Iterator[tuple[Table, int, Any]]:
 
 def _tables(root: nn.Module) -> Iterator[Table]:
     """Those in which there is a hook."""
-    met: set[int] = set()  # parameters: one may be several modules'
-    for _, module in walked(root):
-        for table in _of_module(module):
-            if table:
-                yield table
-        for parameter in module._parameters.values():
-            if parameter is not None and id(parameter) not in met:
-                met.add(id(parameter))
-                for table in _of_tensor(parameter):
-                    if table:
-                        yield table
+    modules = [module for _, module in walked(root)]
+    owned = (parameter for module in modules for parameter in module._parameters.values() if parameter is not None)
+    parameters = {id(parameter): parameter for parameter in owned}.values()  # one may be several modules'
+    return filter(None, chain(*map(_of_module, modules), *map(_of_tensor, parameters)))
 
 
 def _ours(hook: object) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import zip_longest
+from functools import partial
+from itertools import chain, repeat, zip_longest
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
@@ -75,17 +76,16 @@ def history(reads: Mapping[str, Sequence[Read]]) -> Iterator[Decided]:
     for commit in in_force(said, Succession()):
         if not isinstance(commit, pb.BarrierCommit):
             continue
+        decided = partial(Decided, commit.round, commit.effective_step)
         for ref in commit.commands:
-            what = described(commands.get((ref.stream, ref.entry_id)))
             verdict = ", ".join(sorted(verdicts.get(ref.entry_id, {"unanswered"})))
-            yield Decided(commit.round, commit.effective_step, what, verdict)
-        outcomes = judged.get(commit.round, ())
-        for number, request in enumerate(commit.requests):
-            verdict = worded(outcomes[number]) if number < len(outcomes) else "unanswered"
+            yield decided(described(commands.get((ref.stream, ref.entry_id))), verdict)
+        outcomes = chain(judged.get(commit.round, ()), repeat(None))
+        for request, outcome in zip(commit.requests, outcomes, strict=False):
             what = f"request {pb.SeedOperation.Name(request.operation)} {request.seed_id}"
-            yield Decided(commit.round, commit.effective_step, what, verdict)
+            yield decided(what, "unanswered" if outcome is None else worded(outcome))
         if commit.snapshot:
-            yield Decided(commit.round, commit.effective_step, "snapshot", "taken")
+            yield decided("snapshot", "taken")
     for rank, record in sorted(ended.items()):
         report = record.report
         own = f", parts {report.part_digest.hex()[:16]}" if report.part_digest else ""

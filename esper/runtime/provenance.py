@@ -115,15 +115,13 @@ def traced(
 def deeds(reads: Mapping[str, Sequence[Read]], answers: Answered, keyring: RoleKeyring | None) -> Iterator[Deed]:
     """Commands, and decisions and emergencies; of the commits those that carry something."""
     judged = judged_by(reads.get("receipts", ()))
-    for name in (*COMMANDS, "decisions", "emergency"):
-        for read in reads.get(name, ()):
-            if read.opened is not None and is_deed(read.opened):
-                message = read.opened.message
-                if isinstance(message, pb.BarrierCommit):
-                    yield replace(deed(read.opened, read, None, keyring), became=asked_for(message, judged))
-                else:
-                    given = answers_to(read, answers) if name in COMMANDS else None
-                    yield deed(read.opened, read, given, keyring)
+    for read in (read for name in (*COMMANDS, "decisions", "emergency") for read in reads.get(name, ())):
+        if read.opened is None or not is_deed(read.opened):
+            continue
+        given = answers_to(read, answers) if read.entry.stream in COMMANDS else None
+        done = deed(read.opened, read, given, keyring)
+        message = read.opened.message
+        yield replace(done, became=asked_for(message, judged)) if isinstance(message, pb.BarrierCommit) else done
 
 
 def judged_by(receipts: Iterable[Read]) -> Judged:

@@ -78,15 +78,19 @@ class Finished:
 
     def settle(self) -> None:
         """Seeds of which no rank told a state, as in a run that was cut off: what commands and answers say of them."""
+        self._name_sites()
+        for seed in self.picture.seeds.ordered:
+            reached = [moment.stage for moment in seed.moments if moment.passed and moment.stage]
+            if reached and not seed.state.stage:
+                seed.state.stage = reached[-1]
+
+    def _name_sites(self) -> None:
+        """By the commands that let seeds germinate, as far as somebody answered."""
         for order in self.picture.orders.newest:
             born = order.command.seed_command if isinstance(order.command, pb.AdaptationCommand) else None
             if born is not None and born.site and order.outcomes:
                 state = self.picture.seeds.of(born.seed_id).state
                 state.site, state.blueprint_id = state.site or born.site, state.blueprint_id or born.blueprint_id
-        for seed in self.picture.seeds.ordered:
-            reached = [moment.stage for moment in seed.moments if moment.passed and moment.stage]
-            if reached and not seed.state.stage:
-                seed.state.stage = reached[-1]
 
     def _note_end(self, record: pb.RunRecord) -> None:
         report = record.ended.report

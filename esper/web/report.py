@@ -103,15 +103,18 @@ def plots(curves: Curves, marks: Sequence[Mark]) -> list[Plot]:
         ("rate", "1/s", "Telemetry (1/s): packets folded, aggregates made of them", curves.lines["rate"]),
     ]
     found = []
-    for plot, unit, caption, lines in wanted:
-        drawn = {name: line for name, line in lines.items() if len(line.points) > 1}
-        shown = {name: points(line) for name, line in list(drawn.items())[:MOST_LINES]}
-        if shown:
-            moments = grafts(marks, next(iter(lines.values()))) if plot == "loss" else {}
-            over = "time" if plot in ("latency", "rate") else "steps"
-            said = caption if len(shown) == len(drawn) else f"{caption}: the first {len(shown)} of {len(drawn)}"
-            found.append(Plot(charts.curves(said, unit, labelled(shown, over), moments, over=over), said))
+    for name, unit, caption, lines in wanted:
+        if drawn := {label: line for label, line in lines.items() if len(line.points) > 1}:
+            moments = grafts(marks, next(iter(lines.values()))) if name == "loss" else {}
+            found.append(plotted(drawn, unit, caption, moments, "time" if name in ("latency", "rate") else "steps"))
     return found
+
+
+def plotted(lines: Mapping[str, Line], unit: str, caption: str, moments: Mapping[str, Point], over: str) -> Plot:
+    """As many lines as can be told apart; the caption says where there are more."""
+    shown = {name: points(line) for name, line in list(lines.items())[:MOST_LINES]}
+    said = caption if len(shown) == len(lines) else f"{caption}: the first {len(shown)} of {len(lines)}"
+    return Plot(charts.curves(said, unit, labelled(shown, over), moments, over=over), said)
 
 
 def points(line: Line) -> list[Point]:

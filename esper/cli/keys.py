@@ -129,10 +129,9 @@ def derive(
     """Write the keyring of one process, or of all: keys of one run and of its roles, no master secret."""
     checked_run(run)
     keyring, wanted = MasterKeyring.load(master), asked(role or [], out, into)
-    for path in wanted:
-        if path.exists() and path.samefile(master):
-            why = "another file than the master keyring, which nothing could bring back"
-            raise SettingError("--into" if into else "--out", str(path), why)
+    if taken := next((path for path in wanted if path.exists() and path.samefile(master)), None):
+        why = "another file than the master keyring, which nothing could bring back"
+        raise SettingError("--into" if into else "--out", str(taken), why)
     for path, roles in wanted.items():
         keyring.derive(run, roles).save(path)
         if as_json:

@@ -110,13 +110,12 @@ def _command(operation: Callable[..., Awaitable[Any]], do: Do | None) -> Callabl
         asked = partial(operation, **given, **pairs(named, given))
         if do is not None:
             do(asked)
-            return
-        if attempts > 1 and not wait:
-            raise SettingError("--attempts", attempts, "1 with --no-wait: nobody hears of a gate that holds it back")
-        if attempts > 1:
+        elif attempts == 1:
+            asyncio.run(_publish(asked, run, timeout_s if wait else None, as_json))
+        elif wait:
             asyncio.run(_persist(asked, run, timeout_s, attempts, as_json))
         else:
-            asyncio.run(_publish(asked, run, timeout_s if wait else None, as_json))
+            raise SettingError("--attempts", attempts, "1 with --no-wait: nobody hears of a gate that holds it back")
 
     shown = [_shown(parameter) for parameter in parameters]
     shown += [_keyword("run", LiveRun, None), _keyword("timeout_s", Timeout, 60.0), _keyword("wait", Wait, True)]

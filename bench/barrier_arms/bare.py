@@ -29,13 +29,17 @@ async def lead(client: Any, world_size: int) -> None:
                     proposed_ns[number] = time.monotonic_ns()
                     pipe.xadd(DECISIONS, {b"m": b"p%d" % number})
                 await pipe.execute()
-            left = world_size if at < line["rounds"] else 0
-            while left:
-                ids = [entry for entry, _ in await new(client, VOTES, "coordinator")]
-                left -= len(ids)
-                if ids:
-                    await client.xack(VOTES, "coordinator", *ids)
+            if at < line["rounds"]:
+                await hear_votes(client, world_size)
         say({"proposed_ns": list(proposed_ns.items()), "seconds": time.monotonic() - begun})
+
+
+async def hear_votes(client: Any, num: int) -> None:
+    while num:
+        ids = [entry for entry, _ in await new(client, VOTES, "coordinator")]
+        num -= len(ids)
+        if ids:
+            await client.xack(VOTES, "coordinator", *ids)
 
 
 async def follow(client: Any, writer: Any, name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -51,18 +51,22 @@ def taken(towns: Mapping[str, Town], amounts: Amounts) -> dict[str, list[Slice]]
 
 def told(report: Report, row: str, slices: Mapping[str, list[Slice]], targets: Mapping[str, float]) -> None:
     """Quantiles and rates of each arm, as ratios to the bare one or to its twin."""
-    against = "bare" if "bare" in slices else ""
+    against = slices.get("bare", ())
     for name, parts in slices.items():
         values = [each for part in parts for each in part.latencies_ms]
         for stat, level in (("p50", 0.5), ("p99", 0.99)):
-            each = [quantile(part.latencies_ms, level) for part in parts]
-            base = [quantile(part.latencies_ms, level) for part in slices[against]] if against else []
-            vs = by_round(each, base, against) if against and name != against else None
+            each, base = quantiles(parts, level), quantiles(against, level)
+            vs = by_round(each, base, "bare") if base and name != "bare" else None
             report.add(row, name, stat, quantile(values, level), "ms", len(values), vs)
         rates = sorted(part.per_s for part in parts)
         report.add(row, name, "rate", rates[len(rates) // 2], "rounds/s", len(values))
     for stat, value in targets.items():
         report.aim(row, "ours", stat, value, higher=stat == "rate")
+
+
+def quantiles(parts: Sequence[Slice], level: float) -> list[float]:
+    """Of each slice by itself."""
+    return [quantile(part.latencies_ms, level) for part in parts]
 
 
 def bare(url: str, directory: Path, num: int) -> Town:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -57,19 +57,23 @@ def client_of(session: Session) -> redis.Redis:
 def carried(session: Session) -> None:
     """Messages per second of 1 to 16 writers at once."""
     for num in PROCESSES:
-        samples: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+        slices: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
         for _ in range(session.amounts.rounds):
             for what in session.order.sample(ARMS, len(ARMS)):
-                samples[what].append(slice_of(session, what, num))
-        rates = {what: [one[0] for one in found] for what, found in samples.items()}
-        seconds = session.amounts.seconds
-        nums = {what: round(sum(values) * seconds / len(values)) for what, values in rates.items()}
-        row = f"{num} writers"
-        session.report.add_rates(row, rates, nums, "telemetry")
-        for what, found in samples.items():
-            total = round(sum(rates[what]) * seconds)
-            put_cost(session, row, what, [one[1] for one in found], total)
-            session.report.add(row, what, "p50", median(one[2] for one in found), "B/msg", total)
+                slices[what].append(slice_of(session, what, num))
+        put_slices(session, f"{num} writers", slices)
+
+
+def put_slices(session: Session, row: str, slices: Mapping[str, Sequence[tuple[float, float, float]]]) -> None:
+    """Rates of each arm, what they cost the server, and what it kept."""
+    seconds = session.amounts.seconds
+    rates = {what: [rate for rate, _, _ in found] for what, found in slices.items()}
+    nums = {what: round(sum(values) * seconds / len(values)) for what, values in rates.items()}
+    session.report.add_rates(row, rates, nums, "telemetry")
+    for what, found in slices.items():
+        total = round(sum(rates[what]) * seconds)
+        put_cost(session, row, what, [cost for _, cost, _ in found], total)
+        session.report.add(row, what, "p50", median(kept for _, _, kept in found), "B/msg", total)
 
 
 def slice_of(session: Session, what: str, num: int) -> tuple[float, float, float]:

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from esper.bus import connect, names, runs
 from esper.bus.connect import Redis
 from esper.bus.names import RUNS_KEY
-from esper.cli.fleet import Parting, announced, fleet, keep_log, run_of
+from esper.cli.fleet import Parting, announced, fleet, keep_log, run_of_keyrings
 from esper.errors import SettingError
 from esper.leyline.keyring import KEYRINGS, MasterKeyring
 from esper.leyline.kinds import Role
@@ -173,14 +173,14 @@ def keyrings_in(folder: Path, run_id: str = RUN) -> Path:
 
 
 def test_keyrings_of_one_folder_name_their_run(tmp_path: Path) -> None:
-    assert run_of(keyrings_in(tmp_path / "keys")) == RUN
+    assert run_of_keyrings(keyrings_in(tmp_path / "keys")) == RUN
 
 
 def test_a_folder_that_is_not_there_is_named_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     with pytest.raises(SettingError, match=f"keys is '{tmp_path}/keys'; expected a folder of a run's keyrings"):
-        run_of(Path("keys"))
+        run_of_keyrings(Path("keys"))
 
 
 def test_keyrings_of_two_runs_are_refused(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_keyrings_of_two_runs_are_refused(tmp_path: Path) -> None:
     (other / "worker.json").replace(folder / "worker.json")
 
     with pytest.raises(SettingError, match=f"keyrings of one run, not of {RUN} and other-00c0ffee"):
-        run_of(folder)
+        run_of_keyrings(folder)
 
 
 def test_a_controllers_keyring_without_the_optimizers_keys_is_told_of_both(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_controllers_keyring_without_the_optimizers_keys_is_told_of_both(tmp_p
     MasterKeyring.new(time.time_ns()).derive(RUN, [Role.CONTROLLER]).save(folder / "controller.json")
 
     with pytest.raises(SettingError, match=r"expected a keyring for controller and optimizer \(esper keys derive"):
-        run_of(folder)
+        run_of_keyrings(folder)
 
 
 def test_a_keyring_of_another_role_is_refused(tmp_path: Path) -> None:
@@ -207,4 +207,4 @@ def test_a_keyring_of_another_role_is_refused(tmp_path: Path) -> None:
     (tmp_path / "again" / "observer.json").replace(folder / "observer.json")
 
     with pytest.raises(SettingError, match=r"keys is '.*/worker.json'; expected a keyring for worker"):
-        run_of(folder)
+        run_of_keyrings(folder)

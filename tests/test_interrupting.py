@@ -14,7 +14,7 @@ from esper.bench.effort import EFFORTS
 from esper.bench.results import Results
 from esper.bench.underway import Underway
 from esper.cli import interrupting
-from esper.cli.bench_run import so_far
+from esper.cli.bench_run import results_so_far
 
 ENDS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -85,6 +85,6 @@ def test_a_measurement_that_is_ended_gives_what_there_is(number: signal.Signals)
         raise AssertionError("it went on")
 
     with handled(number, signal.SIG_DFL):
-        _, interrupted = so_far(work, underway)
+        _, interrupted = results_so_far(work, underway)
 
     assert interrupted

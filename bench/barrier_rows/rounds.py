@@ -26,17 +26,17 @@ def measure(session: Session) -> None:
             for name in ("ours", "ours again")
         }
         towns["bare"] = stack.enter_context(bare(url, directory, 8))
-        alone = taken(towns, amounts)
-        told(report, "8 idle workers", alone, {"p50": 4.0, "p99": 10.0, "rate": 250.0})
+        alone = take_slices(towns, amounts)
+        report_rounds(report, "8 idle workers", alone, {"p50": 4.0, "p99": 10.0, "rate": 250.0})
         for at in range(2):
             stack.enter_context(Part("barrier_arms.training", f"training-{at}", directory)).answer()
-        told(report, "8 workers beside 2 that train", taken(towns, amounts), {"p99": 50.0})
+        report_rounds(report, "8 workers beside 2 that train", take_slices(towns, amounts), {"p99": 50.0})
     with ours(url, directory, "many", 64, per_process=32) as many:
-        told(report, "64 simulated members", taken({"ours": many}, amounts), {"p99": 50.0, "rate": 20.0})
+        report_rounds(report, "64 simulated members", take_slices({"ours": many}, amounts), {"p99": 50.0, "rate": 20.0})
     report.add("PING round trip", "redis", "p50", quantile(pings(url), 0.5), "ms", 2_000)
 
 
-def taken(towns: Mapping[str, Town], amounts: Amounts) -> dict[str, list[Slice]]:
+def take_slices(towns: Mapping[str, Town], amounts: Amounts) -> dict[str, list[Slice]]:
     """Slices of each arm, in an order drawn anew for each turn."""
     draw, order = random.Random(0), list(towns)
     for town in towns.values():
@@ -49,7 +49,7 @@ def taken(towns: Mapping[str, Town], amounts: Amounts) -> dict[str, list[Slice]]
     return slices
 
 
-def told(report: Report, row: str, slices: Mapping[str, list[Slice]], targets: Mapping[str, float]) -> None:
+def report_rounds(report: Report, row: str, slices: Mapping[str, list[Slice]], targets: Mapping[str, float]) -> None:
     """Quantiles and rates of each arm, as ratios to the bare one or to its twin."""
     against = slices.get("bare", ())
     for name, parts in slices.items():

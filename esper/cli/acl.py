@@ -48,7 +48,7 @@ def acl(
     others = users_of(out)
     folder = passwords or out.parent / "passwords"
     users = {user_name(run, role): role for role in USERS} | {ADMIN: ADMIN}
-    make(folder)
+    make_folder(folder)
     held = passwords_in(folder, users)
     # Whoever has the server load the file is let in by what it knows: without --load that password stays.
     new = {name: token_urlsafe(32) for name in users if name not in held or (fresh and (name != ADMIN or load))}
@@ -58,9 +58,9 @@ def acl(
         for name, role in users.items()
     }
     # First what lets in both, then the new ones: whatever ends this between two files, each file's password is good.
-    replace(out, "".join(f"{each}\n" for each in {**others, "default": NOBODY, **lines}.values()))
+    replace_acl_file(out, "".join(f"{each}\n" for each in {**others, "default": NOBODY, **lines}.values()))
     if load is not None:
-        asyncio.run(loaded(load, held.get(ADMIN, ""), good))
+        asyncio.run(reload_acl(load, held.get(ADMIN, ""), good))
     for name, password in new.items():
         write(file_named(folder, name), name, password, "--passwords")
     tell_users(users, folder, json)
@@ -87,7 +87,7 @@ def good_hashes(
     return {name: [*dict.fromkeys([*hashes, *hashes_of(lines.get(name, ""))])] for name, hashes in good.items()}
 
 
-async def loaded(url: str, password: str, good: Mapping[str, Sequence[str]]) -> None:
+async def reload_acl(url: str, password: str, good: Mapping[str, Sequence[str]]) -> None:
     """Have each server load its ACL file, as the administrator where there is one; SettingError: it is not this one."""
     admin_user = {USERNAME: ADMIN, PASSWORD: password, PASSWORD_FILE: ""} if password else {}
     at = completed(url, {**os.environ, **admin_user})
@@ -125,7 +125,7 @@ def password_in(path: Path) -> str:
     return "" if found is None else found["password"]
 
 
-def make(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     """Where passwords go, before anything is changed that they belong to."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -155,7 +155,7 @@ def users_of(path: Path) -> dict[str, str]:
     return found
 
 
-def replace(path: Path, text: str) -> None:
+def replace_acl_file(path: Path, text: str) -> None:
     """A whole file, or the one before. A hash of 256 random bits tells nothing, but users of somebody else's may have
     shorter passwords: owner and mode of a file that is there already stay."""
     before = path.stat() if path.exists() else None

@@ -47,7 +47,7 @@ def report(
         save(document, target, store)
         typer.echo(str(target))
     if run is not None or redis is not None:
-        told(document, run, redis, keyring, region)
+        publish_figures(document, run, redis, keyring, region)
 
 
 def save(document: Document, path: Path, store: Path | None) -> None:
@@ -66,7 +66,7 @@ def put(text: str, path: Path | None) -> None:
     place(text, path)
 
 
-def told(document: Document, run: str | None, redis: str | None, keyring: Path | None, region: str) -> None:
+def publish_figures(document: Document, run: str | None, redis: str | None, keyring: Path | None, region: str) -> None:
     """One packet a figure, on the region's telemetry, as far as aggregates have names for them."""
     from esper.bench.output.telling import tell
 

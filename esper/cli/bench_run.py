@@ -23,7 +23,7 @@ from esper.bench.results import Results
 from esper.bench.row import Row
 from esper.bench.underway import Underway
 from esper.cli.bench_list import From
-from esper.cli.bench_report import NAME, Keyring, Redis, Region, Run, Store, save, told
+from esper.cli.bench_report import NAME, Keyring, Redis, Region, Run, Store, publish_figures, save
 from esper.cli.interrupting import interruptible
 from esper.cli.verdict import ending_with
 from esper.errors import EsperError, SettingError
@@ -76,7 +76,7 @@ def run(
     """
     if device:
         choose(device)
-    rows = picked(names or [], files or [], sample=sample)
+    rows = chosen_rows(names or [], files or [], sample=sample)
     families = {row.name: row.family for row in rows}
     effort = replace(EFFORTS[mode(quick=quick, gate=gate, full=full)], seed=seed)
     progress = Progress(families, Console(stderr=True), as_json=json)
@@ -85,19 +85,19 @@ def run(
     unfinished = Unfinished(out, families) if full and out is not None and not is_of_two else None
     require_used(anew=anew and unfinished is None, limit=limit if is_of_two else None)
     if out is not None:
-        make(out)
+        make_folder(out)
     if unfinished is not None:
         go_on(unfinished, underway, progress.machine, anew=anew)
-    compared = partial(between, rows, baseline, current, files or [], underway)
-    measured = partial(here, rows, store, underway, progress)
-    results, interrupted = so_far(compared if is_of_two else measured, underway)
+    compared = partial(compare_revisions, rows, baseline, current, files or [], underway)
+    measured = partial(measure_here, rows, store, underway, progress)
+    results, interrupted = results_so_far(compared if is_of_two else measured, underway)
     document = Document(results, families)
     with ending_with(INTERRUPTED if interrupted else results.status):
         deliver(document, out, store, as_json=json)
         if unfinished is not None:
             settle(unfinished, progress, is_whole=not (interrupted or underway.failed))
         if to_run is not None or redis is not None:
-            told(document, to_run, redis, keyring, region)
+            publish_figures(document, to_run, redis, keyring, region)
         if json:
             progress.close(results)
 
@@ -139,7 +139,7 @@ def settle(unfinished: Unfinished, progress: Progress, *, is_whole: bool) -> Non
         progress.say(f"what is done stays in {unfinished.folder}: the same command measures the rest")
 
 
-def so_far(work: Callable[[], Results], underway: Underway) -> tuple[Results, bool]:
+def results_so_far(work: Callable[[], Results], underway: Underway) -> tuple[Results, bool]:
     """What it comes to, or what there was when Ctrl-C or a signal ended it: that is not remembered in the store."""
     with interruptible():
         try:
@@ -148,7 +148,7 @@ def so_far(work: Callable[[], Results], underway: Underway) -> tuple[Results, bo
             return underway.results(), True
 
 
-def make(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     """Where it isn't there, before hours are spent on what is to lie in it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -167,7 +167,7 @@ def deliver(document: Document, out: Path | None, store: Path | None, *, as_json
             table.show(document, Console())
 
 
-def here(rows: Sequence[Row], store: Path | None, underway: Underway, progress: Progress) -> Results:
+def measure_here(rows: Sequence[Row], store: Path | None, underway: Underway, progress: Progress) -> Results:
     """This revision, compared with earlier runs on this machine, and remembered."""
     import scipy.stats  # noqa: F401  # which is loaded where it is first asked: not between two rounds
 
@@ -181,7 +181,9 @@ def here(rows: Sequence[Row], store: Path | None, underway: Underway, progress: 
         return runner.carried_out(rows, underway, stored.Store(store))
 
 
-def between(rows: Sequence[Row], baseline: str, current: str, files: Sequence[Path], underway: Underway) -> Results:
+def compare_revisions(
+    rows: Sequence[Row], baseline: str, current: str, files: Sequence[Path], underway: Underway
+) -> Results:
     """Two revisions in one interleaved run. Nothing ends a row of it: what a process of arms still works on would be
     taken for the answer to the next question."""
     from esper.bench.revisions import interleaved
@@ -193,7 +195,7 @@ def between(rows: Sequence[Row], baseline: str, current: str, files: Sequence[Pa
     return interleaved.compare(rows, interleaved.Revisions(baseline, current, files), underway)
 
 
-def picked(names: Sequence[str], files: Sequence[Path], *, sample: bool) -> list[Row]:
+def chosen_rows(names: Sequence[str], files: Sequence[Path], *, sample: bool) -> list[Row]:
     """Rows of these names, or all; of a sample one of each family."""
     rows = chosen(names, registered(files))
     return list({row.family: row for row in reversed(rows)}.values())[::-1] if sample else rows

@@ -81,7 +81,7 @@ async def fleet(read: RunFile, parting: Parting | None = None) -> AsyncIterator[
     `parting`: of a log that goes with its Redis; None: it does not wait for room.
     """
     url = None if read.redis == EMBEDDED else read.redis
-    run_id = "" if read.keys is None else run_of(read.keys)
+    run_id = "" if read.keys is None else run_of_keyrings(read.keys)
     passwords = "" if read.passwords is None else str(folder_of(read, read.passwords))
     with runs.register(read.name, started_ns=time.time_ns(), url=url, run_id=run_id, passwords=passwords) as record:
         directory = read.runs_dir.absolute() / record.run_id
@@ -146,10 +146,10 @@ async def announced(
         yield
         return
     async with connect.writer(record.reach) as redis:
-        await awaited(redis, record.run_id)
+        await wait_for_redis(redis, record.run_id)
         await runs.announce_outside(redis, record.name, record.run_id)
     ending = asyncio.Event()
-    listing = asyncio.create_task(kept_listed(record, ending, listed_every_s))
+    listing = asyncio.create_task(keep_listed(record, ending, listed_every_s))
     try:
         yield
     finally:
@@ -162,7 +162,7 @@ async def announced(
             log.warning("run.not_taken_off", run=record.run_id, why=str(error))
 
 
-async def kept_listed(record: runs.RunRecord, ending: asyncio.Event, every_s: float) -> None:
+async def keep_listed(record: runs.RunRecord, ending: asyncio.Event, every_s: float) -> None:
     """Ranks of torchrun's that begin anew ask for the run by its name, and wait until it is there."""
     while True:
         with suppress(TimeoutError):
@@ -177,7 +177,7 @@ async def kept_listed(record: runs.RunRecord, ending: asyncio.Event, every_s: fl
             log.debug("run.not_listed", run=record.run_id, why=str(error))
 
 
-async def awaited(redis: connect.Redis, run_id: str) -> None:
+async def wait_for_redis(redis: connect.Redis, run_id: str) -> None:
     """Until it answers; of one that takes more than a moment it is said who waits, and why."""
     try:
         await connect.wait_ready(redis, SOON_S)
@@ -186,7 +186,7 @@ async def awaited(redis: connect.Redis, run_id: str) -> None:
         await connect.wait_ready(redis)
 
 
-def run_of(folder: Path) -> str:
+def run_of_keyrings(folder: Path) -> str:
     """The run that the keyrings of a folder are for; all of them, and one for each role."""
     if not folder.is_dir():
         wanted = "a folder of a run's keyrings, from where one stands (esper keys derive --into makes it)"

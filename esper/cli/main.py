@@ -71,7 +71,7 @@ class Lazy(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in HOMES and not ctx.resilient_parsing:
-            raise SettingError("COMMAND", args[0], f"one that `esper --help` lists{meant(args[0])}")
+            raise SettingError("COMMAND", args[0], f"one that `esper --help` lists{suggestion(args[0])}")
         name, _, rest = super().resolve_command(ctx, args)
         return name, load(str(name)), rest
 
@@ -107,7 +107,7 @@ def sentence(error: Exception) -> str:
             return f"{error}{trace(error.run)}"
         case EsperError():
             return str(error)
-    return misused(error)
+    return usage_sentence(error)
 
 
 def is_of_closed_pipe(ending: BaseException) -> bool:
@@ -135,7 +135,7 @@ def modified(path: Path) -> int:
         return 0
 
 
-def misused(error: Exception) -> str:
+def usage_sentence(error: Exception) -> str:
     """What it says; of an option that there is none of, how a parameter of that name would be given."""
     said = error.format_message() if hasattr(error, "format_message") else str(error)
     context, option = getattr(error, "ctx", None), str(getattr(error, "option_name", ""))
@@ -145,7 +145,7 @@ def misused(error: Exception) -> str:
     return str(said)
 
 
-def meant(word: str) -> str:
+def suggestion(word: str) -> str:
     """The same word below `esper publish`, which is easily left out; else the near ones."""
     return f"; `esper publish {word}` is one" if word in load("publish").commands else near(word, HOMES)
 
@@ -188,11 +188,11 @@ def load(name: str) -> Any:
     from esper.cli.quiet import log_to_stderr
 
     log_to_stderr()
-    return made(name)
+    return command_named(name)
 
 
 @cache
-def made(name: str) -> Any:
+def command_named(name: str) -> Any:
     """What it is made of never changes: tests that call a command a hundred times in one process make it once."""
     module, attribute = HOMES[name][0].split(":")
     with collecting.loading("opentelemetry"):

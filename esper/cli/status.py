@@ -42,7 +42,7 @@ async def _status(run: str | None, as_json: bool) -> None:
         return
     async with connect.writer((await access.find(run)).redis_url) as redis:
         now_ms = await connect.server_ms(redis, heartbeats)
-    print("\n".join([headline(controller.run_id, heard.beats), *standing(heard, why, now_ms)]))
+    print("\n".join([headline(controller.run_id, heard.beats), *worker_lines(heard, why, now_ms)]))
 
 
 def as_object(run_id: str, beats: Workers, why: Mapping[str, str]) -> dict[str, object]:
@@ -68,13 +68,13 @@ def headline(run_id: str, beats: Workers) -> str:
     return f"run {run_id}: {size} heard of"
 
 
-def standing(heard: Heard, why: Mapping[str, str], now_ms: int) -> list[str]:
+def worker_lines(heard: Heard, why: Mapping[str, str], now_ms: int) -> list[str]:
     """A line of each worker, below it those of its seeds; last the lines that all workers have in common."""
     from esper.cli import format as form
     from esper.view.naming import by_value
 
     seeds = {name: seed_lines(beat, why) for name, beat in heard.beats.items()}
-    alike = said_by_all([*seeds.values()])
+    alike = common_lines([*seeds.values()])
     lines = []
     for name, beat in sorted(heard.beats.items(), key=lambda each: by_value(each[0])):
         lines.append(form.heartbeat_line(beat, heard.age_s(name, now_ms)))
@@ -91,7 +91,7 @@ def seed_lines(beat: pb.Heartbeat, why: Mapping[str, str]) -> list[str]:
     return [form.seed_line(state, beat.epoch, why.get(state.seed_id, "")) for state in states]
 
 
-def said_by_all(told: Sequence[Sequence[str]]) -> list[str]:
+def common_lines(told: Sequence[Sequence[str]]) -> list[str]:
     """Lines that several workers say, and none of them does not: one place is enough for these."""
     if len(told) < 2:
         return []

@@ -9,7 +9,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from esper.cli.main import UsageError, misused
+from esper.cli.main import UsageError, usage_sentence
 from esper.cli.publish import EXAMPLES, build
 from esper.client import Controller, Receipt
 from esper.errors import SettingError
@@ -54,7 +54,8 @@ def _grammar() -> Callable[[list[str], list[Operation]], None]:
         try:
             command.main(words, "publish", standalone_mode=False)
         except UsageError as error:
-            raise SettingError("command", shlex.join(words), " ".join(misused(error).split()) or EXPECTED) from None
+            expected = " ".join(usage_sentence(error).split()) or EXPECTED
+            raise SettingError("command", shlex.join(words), expected) from None
         finally:
             into.clear()
 

@@ -122,11 +122,11 @@ def reasons(picture: Picture, states: Sequence[pb.SeedState]) -> dict[str, str]:
 
 
 def culled_for(moments: Sequence[Moment], step: int) -> str:
-    """What was told of the cull in this step, the gate that was failed for good included.
+    """What was told of the cull in this step, also by a gate that ended the seed: that names no stage.
 
     An earlier life under the same id had another end.
     """
-    told = (each.detail for each in moments if each.step == step and each.stage in GONE)
+    told = (each.detail for each in moments if each.step == step and (each.stage in GONE or not each.stage))
     return next(filter(None, told), "")
 
 

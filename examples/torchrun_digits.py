@@ -73,12 +73,12 @@ def require_equal(run: Session) -> None:
 def main() -> None:
     """Read the environment.
 
-        export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
-        torchrun --nproc-per-node 2 --max-restarts 3 --rdzv-id digits examples/torchrun_digits.py
+        export ESPER_RUN=digits TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
+        torchrun --nproc-per-node 2 --max-restarts 3 examples/torchrun_digits.py
 
     With --shard behind it the ranks hold the model together, by fully_shard, instead of a copy each below DDP.
-    The run is the one called as torchrun is (--rdzv-id), or ESPER_RUN. Without the variable (torch 2.13) ranks that are
-    started again meet in the store of those before them, may read where these listened, and wait for them.
+    The run is ESPER_RUN, or the one called as torchrun is (--rdzv-id). Without the second variable (torch 2.13) ranks
+    that are started again meet in the store of those before them, may read where these listened, and wait for them.
     """
     stop_file = os.environ.get("ESPER_STOP_FILE")
     train(

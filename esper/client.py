@@ -14,17 +14,17 @@ from pathlib import Path
 from esper.bus import connect, durability as modes, names, tail
 from esper.errors import CommandFailedError, RefusedError, SettingError
 from esper.leyline import commands, contracts as pb
-from esper.leyline.given import chosen, milliseconds, optional, patience_s, text, whole
-from esper.leyline.keyring import RoleKeyring
+from esper.leyline.field_checks import chosen, milliseconds, optional, patience_s, text, whole
+from esper.leyline.keys.keyring import RoleKeyring
 from esper.leyline.kinds import Domain
 from esper.leyline.lifecycle import REASONS
 from esper.leyline.seal import Opened, Opener
 from esper.runtime import access
-from esper.runtime.dispatch import Dispatch
 from esper.runtime.ending import end
-from esper.runtime.heard import Workers, complete, seed_states
-from esper.runtime.observer import STAGES, NotSeenError, Observer, Refused
-from esper.runtime.receipts import Ledger, Receipt
+from esper.runtime.watching.dispatch import Dispatch
+from esper.runtime.watching.liveness import Workers, complete, seed_states
+from esper.runtime.watching.observer import STAGES, NotSeenError, Observer, Refused
+from esper.runtime.watching.receipts import Ledger, Receipt
 
 TIERS = {
     **{"worker": "telemetry", "telemetry": "telemetry", "region": "regional", "regional": "regional"},

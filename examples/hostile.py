@@ -14,7 +14,7 @@ from esper.bus.publisher import Publisher
 from esper.client import Controller
 from esper.errors import CommandFailedError
 from esper.leyline import commands, contracts as pb
-from esper.leyline.keyring import RoleKeyring
+from esper.leyline.keys.keyring import RoleKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.lifecycle import reason_name
 from esper.leyline.seal import Sealer

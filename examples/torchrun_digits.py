@@ -17,7 +17,7 @@ from esper.errors import SettingError, TrainingError
 from esper.examples import digits
 from esper.examples.train_digits import all_agree_to_stop, join_peers
 from esper.session import Session
-from esper.tolaria.digest import strong_digest
+from esper.tolaria.state.digest import strong_digest
 
 
 def train(max_epochs: int, stop_file: Path | None, checkpoints: Path, every: int, *, shards: bool) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from esper.bus.names import STREAMS
 from esper.kernels.blueprints import BLUEPRINTS
 from esper.kernels.schema import BlueprintRange
-from esper.runtime.catalogue import METRICS
+from esper.runtime.operations.catalogue import METRICS
 
 ROOT = Path(__file__).resolve().parent.parent
 BLUEPRINTS_HEAD = "| blueprint | what it adds | parameters: default, range |\n|---|---|---|\n"
@@ -55,4 +55,6 @@ if __name__ == "__main__":
     fill("README.md", "```python", (ROOT / "examples" / "grow_digits.py").read_text(), "```")
     fill("docs/internals/bus.md", "<!-- table: esper.bus.names.STREAMS", HEAD + stream_rows(), "<!-- end -->")
     fill("docs/blueprints.md", "<!-- table: esper.kernels", BLUEPRINTS_HEAD + blueprint_rows(), "<!-- end -->")
-    fill("docs/health.md", "<!-- table: esper.runtime.catalogue", METRICS_HEAD + metric_rows(), "<!-- end -->")
+    fill(
+        "docs/health.md", "<!-- table: esper.runtime.operations.catalogue", METRICS_HEAD + metric_rows(), "<!-- end -->"
+    )

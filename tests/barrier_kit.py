@@ -13,12 +13,12 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from esper.bus.delivery import Delivery
+from esper.bus.group.delivery import Delivery
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
 from esper.leyline.seal import Opened
 from esper.leyline.succession import Said, Succession, in_force
-from esper.runtime.orders import Orders
+from esper.runtime.beside.orders import Orders
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Entry, Outcome
 from esper.tolaria.boundary import Boundary

@@ -18,15 +18,15 @@ from esper.bus.names import key
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.leyline.frames import FrameDecoder
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
 from esper.runtime.access import Access
-from esper.runtime.assembly import assembled
-from esper.runtime.beside import Beside
-from esper.runtime.lanes import Lanes
-from esper.runtime.namesake import Newcomer
-from esper.runtime.packets import Origin
+from esper.runtime.beside.assembly import assembled
+from esper.runtime.beside.lanes import Lanes
+from esper.runtime.beside.loop import Beside
+from esper.runtime.beside.namesake import Newcomer
+from esper.runtime.beside.packets import Origin
 
 ME = "worker-0"
 PATIENCE_S = 120.0

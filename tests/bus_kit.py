@@ -16,9 +16,9 @@ from uuid import uuid4
 import pytest
 
 from esper.bus.connect import Redis
-from esper.bus.delivery import Delivery
 from esper.bus.embedded import EmbeddedRedis
-from esper.bus.inbox import Inbox
+from esper.bus.group.delivery import Delivery
+from esper.bus.group.inbox import Inbox
 from esper.bus.publisher import Publisher
 
 PIECE = 1 << 20
@@ -55,8 +55,8 @@ async def until(reached: Callable[[], Awaitable[bool]]) -> None:
 
 def reads_ahead(patch: pytest.MonkeyPatch) -> None:
     """Also where the machine stands still: no look at what others left is due meanwhile, and what was read comes."""
-    patch.setattr("esper.bus.consumer.RECLAIM_EVERY_MS", 60_000)
-    patch.setattr("esper.bus.inbox.LAST_READ_S", 60.0)
+    patch.setattr("esper.bus.group.consumer.RECLAIM_EVERY_MS", 60_000)
+    patch.setattr("esper.bus.group.inbox.LAST_READ_S", 60.0)
 
 
 def sockets(pid: int | str = "self") -> set[str]:

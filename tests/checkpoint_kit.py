@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from esper.kasmina.evidence import Sources
 from esper.kasmina.executor import Executor
+from esper.kasmina.gates.evidence import Sources
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.pruner import Pruning
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
+from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.leyline.kinds import Role
-from esper.leyline.rolekeys import RoleKeyring
 from esper.tolaria.checkpoints.blob import marks_of
 from esper.tolaria.checkpoints.checkpoints import Checkpoints
 from esper.tolaria.checkpoints.keyed import KeyringSigner
@@ -28,12 +28,12 @@ from esper.tolaria.checkpoints.rank import RankState
 from esper.tolaria.checkpoints.store import Checkpoint, Store
 from esper.tolaria.checkpoints.tree import pack
 from esper.tolaria.fossils import FossilGradients
-from esper.tolaria.optimizers import Optimizers
+from esper.tolaria.optimizers.optimizers import Optimizers
+from esper.tolaria.optimizers.surroundings import Surroundings
 from esper.tolaria.reduce import SeedReducer
-from esper.tolaria.snapshot import Snapshots
-from esper.tolaria.states import TrainingStates
+from esper.tolaria.state.snapshot import Snapshots
+from esper.tolaria.state.states import TrainingStates
 from esper.tolaria.steering import Steering
-from esper.tolaria.surroundings import Surroundings
 from tests.seed_kit import SETTINGS, Host, Op, batch, held_out, loss_of, new_host, optimizer_of
 from tests.session_kit import Command, on_seed, own_optimizer
 

@@ -9,16 +9,16 @@ from google.protobuf.message import Message
 
 from esper.bus import names, tail
 from esper.bus.connect import Redis, server_ms
-from esper.bus.outbox import Outbox
+from esper.bus.group.outbox import Outbox
+from esper.bus.group.settlement import Settlement
 from esper.bus.publisher import Publisher
-from esper.bus.settlement import Settlement
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
 from esper.leyline.succession import Decision
-from esper.runtime.coordinate import LOGS, Desk
+from esper.runtime.coordinator.loop import LOGS, Desk
 from esper.workers.coordinator import CoordinatorSettings, desk
 from tests.bus_kit import drain
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from esper.runtime.runfile import Restart
-from esper.runtime.spawn import Program
-from esper.runtime.unit import Plan, State, Unit
+from esper.runtime.crew.runfile import Restart
+from esper.runtime.crew.spawn import Program
+from esper.runtime.crew.unit import Plan, State, Unit
 
 AT_ONCE = Restart(first_s=0.0, limit=2, window_s=60.0)
 STAY = "exec sleep 600"

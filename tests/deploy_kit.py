@@ -9,7 +9,7 @@ from esper.runtime.settings import PREFIX, Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
-LEADING = ROOT / "esper" / "runtime" / "leading.py"  # where the settings of a coordinator stand
+LEADING = ROOT / "esper" / "runtime" / "coordinator" / "assembly.py"  # where the settings of a coordinator stand
 WORKERS = {path.stem for path in (ROOT / "workers").glob("*.py") if path.stem not in ("__init__", "runtime")}
 TORCHRUN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 """What a trainer reads as torchrun sets it."""

@@ -17,7 +17,7 @@ from esper.bench.device import DEVICE
 from esper.bench.registry import registered
 from esper.bench.row import Comparison
 from esper.bench.timing.opened import agree, opened
-from esper.bench.work.steered import on_seed, own_optimizer
+from esper.bench.work.growth.steered import on_seed, own_optimizer
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.pruning.messages import bits_of
 from esper.leyline import contracts as pb

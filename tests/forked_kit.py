@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from tests.faults.nursery import Born, Cradle
 
-COMMANDS = ("bench_run", "checkpoints", "doctor", "keys", "log", "main", "publish", "redis", "replay", "verify")
+COMMANDS = ("bench.run", "checkpoints", "doctor", "keys", "log", "main", "publish", "redis", "replay", "verify")
 PRELOADED = [
     *(f"esper.cli.{name}" for name in COMMANDS),
     *(f"esper.workers.{name}" for name in ("coordinator", "regional", "global_")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from esper.leyline import contracts as pb
 from esper.session.exchange import Exchange
 from esper.tolaria.boundary import Boundary
-from esper.tolaria.rows import Rows
+from esper.tolaria.rows.rows import Rows
 
 ORDER = pb.CommitOrder(commit=pb.BarrierCommit(round=3, effective_step=20), entry_id="9-0")
 

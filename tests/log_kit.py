@@ -10,11 +10,11 @@ from google.protobuf.message import Message
 from esper.leyline import contracts as pb
 from esper.leyline.archive import Entry
 from esper.leyline.digest import barrier_digest
-from esper.leyline.keyring import MasterKeyring, RoleKeyring
+from esper.leyline.keys.keyring import MasterKeyring, RoleKeyring
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
-from esper.runtime.logbook import Logbook, key_ids, opened, write
-from esper.runtime.retrace import plans
+from esper.runtime.history.logbook import Logbook, key_ids, opened, write
+from esper.runtime.history.retrace import plans
 from esper.version import running
 from tests.rounds import optimizer, seed_command
 

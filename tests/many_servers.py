@@ -15,7 +15,7 @@ from typing import Any
 import redis
 
 from esper.bus.embedded import EmbeddedRedis, find_server, launched
-from esper.cli.ports import free_port
+from esper.cli.running.ports import free_port
 from tests.faults.processes import wait_until
 
 HOST = "127.0.0.1"

@@ -16,16 +16,16 @@ from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from esper.cli.ports import free_port
+from esper.cli.running.ports import free_port
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.runtime import access
-from esper.runtime.catalogue import MEASURED, METRICS
+from esper.runtime.beside.pulse import Pulse
+from esper.runtime.beside.trainer_figures import TrainerMetrics
+from esper.runtime.operations.catalogue import MEASURED, METRICS
+from esper.runtime.operations.upkeep import Post
 from esper.runtime.process import Main
-from esper.runtime.pulse import Pulse
 from esper.runtime.settings import Settings
-from esper.runtime.trainer_figures import TrainerMetrics
-from esper.runtime.upkeep import Post
 from esper.workers import coordinator, exporter, global_, regional
 from tests.scripted import ScriptedRun, cancelled, seed_state
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from esper.bus import connect, dead
-from esper.bus.delivery import Delivery
-from esper.bus.inbox import Inbox
+from esper.bus import connect
+from esper.bus.group.delivery import Delivery
+from esper.bus.group.inbox import Inbox
+from esper.bus.group.outbox import Outbox
+from esper.bus.group.settlement import Settlement, reject_spent
 from esper.bus.names import key
-from esper.bus.outbox import Outbox
-from esper.bus.settlement import Settlement, reject_spent
+from esper.bus.upkeep import dead
 from esper.errors import RefusedError
 from esper.leyline import commands, contracts as pb
 from esper.leyline.kinds import Role

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from esper.leyline import contracts as pb
-from esper.tolaria.optimizers import OptimizerOutcome, Optimizers
+from esper.tolaria.optimizers.optimizers import OptimizerOutcome, Optimizers
+from esper.tolaria.optimizers.surroundings import Surroundings
 from esper.tolaria.reduce import SeedReducer
-from esper.tolaria.surroundings import Surroundings
 
 torch.set_num_threads(1)
 

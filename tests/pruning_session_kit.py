@@ -13,8 +13,8 @@ from esper.kasmina.executor import Executor
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.pruner import Pruning
 from esper.leyline import contracts as pb
-from esper.leyline.validate import validate
-from esper.leyline.validate_commands import adaptation_command
+from esper.leyline.validate.commands import adaptation_command
+from esper.leyline.validate.messages import validate
 from esper.session import Session
 from esper.session.exchange import Exchange
 from esper.session.options import Place
@@ -23,11 +23,11 @@ from esper.tamiyo.judge import Judge
 from esper.tamiyo.world import Catalogue, World
 from esper.tolaria.boundary import Boundary
 from esper.tolaria.fossils import FossilGradients
-from esper.tolaria.optimizers import Optimizers
+from esper.tolaria.optimizers.optimizers import Optimizers
 from esper.tolaria.reduce import SeedReducer
-from esper.tolaria.rows import Rows
-from esper.tolaria.snapshot import Snapshots
-from esper.tolaria.states import TrainingStates
+from esper.tolaria.rows.rows import Rows
+from esper.tolaria.state.snapshot import Snapshots
+from esper.tolaria.state.states import TrainingStates
 from esper.tolaria.steering import Steering
 from tests.rounds import waiting
 from tests.seed_kit import Host, batch, loss_of, new_host

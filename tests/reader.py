@@ -20,9 +20,9 @@ from esper.bench.load.tally import Tally
 from esper.bench.machine import this_machine
 from esper.bench.output.document import write
 from esper.bus import connect, names, tail
-from esper.bus.delivery import Delivery
-from esper.bus.outbox import Outbox
-from esper.bus.settlement import Settlement, reject_spent
+from esper.bus.group.delivery import Delivery
+from esper.bus.group.outbox import Outbox
+from esper.bus.group.settlement import Settlement, reject_spent
 from esper.leyline import commands, contracts as pb
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer

@@ -16,7 +16,7 @@ from esper.bus import connect, names, runs, tail
 from esper.bus.publisher import Publisher
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener, Sealer

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import esper
-from esper.kasmina.evidence import Sources
 from esper.kasmina.executor import Executor
-from esper.kasmina.paired import Holdout
+from esper.kasmina.gates.ablation import Holdout
+from esper.kasmina.gates.evidence import Sources
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import FOSSILIZED

@@ -11,12 +11,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from esper.bench.work.models import Block
+from esper.bench.work.teachers.models import Block
 from esper.kernels.teacher import int8
 from esper.kernels.teacher.settings import MODES, Mode, TeacherSettings
 from esper.kernels.teacher.teacher import CheckpointedTeacher
 from esper.leyline import contracts as pb
-from esper.tolaria.teachers import Teachers, TeacherSource
+from esper.tolaria.teachers.teachers import Teachers, TeacherSource
 
 torch.set_num_threads(1)
 

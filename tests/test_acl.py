@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 import esper
 from esper.bus import connect, embedded
 from esper.bus.acl import ADMIN, USERS, enforceable, user_name
-from esper.bus.credentials import PASSWORD_FILE, completed
+from esper.bus.client.credentials import PASSWORD_FILE, completed
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.faults import ForbiddenError
+from esper.bus.group.outbox import Outbox
+from esper.bus.group.settlement import Settlement
 from esper.bus.names import RUNS_KEY, STREAMS, key, region_key
-from esper.bus.outbox import Outbox
-from esper.bus.settlement import Settlement
 from esper.cli.main import app
 from esper.doctor.facts import DefaultUser
 from esper.doctor.rights import rights_of

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from esper.bus import connect
 from esper.bus.acl import ADMIN, USERS, hashed, user_name
-from esper.bus.credentials import completed
+from esper.bus.client.credentials import completed
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.names import new_run_id
 from esper.cli.acl import hashes_at

@@ -7,17 +7,17 @@ from itertools import permutations
 
 import pytest
 
-from esper.bus.again import Added, add_until_answered
 from esper.bus.faults import LostError, OutOfMemoryError, ReadOnlyError
 from esper.bus.names import key
+from esper.bus.retry import Added, add_until_answered
 from esper.client import Controller
 from esper.errors import BusError, CommandFailedError
 from esper.leyline import commands, contracts as pb
 from esper.leyline.envelope import unpack
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
-from esper.runtime.dispatch import Dispatch
-from esper.runtime.receipts import Answers, Ledger
+from esper.runtime.watching.dispatch import Dispatch
+from esper.runtime.watching.receipts import Answers, Ledger
 from tests.bus_kit import bodies
 from tests.faults.proxy import Proxy
 from tests.scripted import WORKERS, ScriptedRun, accepted, applied, cancelled, rejected

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from esper.bus.connect import Redis
-from esper.bus.groups import group_of
-from esper.bus.inbox import Inbox
+from esper.bus.group.groups import group_of
+from esper.bus.group.inbox import Inbox
+from esper.bus.group.outbox import Outbox
+from esper.bus.group.settlement import Settlement
 from esper.bus.names import key
-from esper.bus.outbox import Outbox
-from esper.bus.settlement import Settlement
 from esper.bus.tail import newest_id
-from esper.runtime.aggregate import Aggregator
+from esper.runtime.aggregator.loop import Aggregator
 from tests.bus_kit import num_pending, until
 from tests.packet_kit import framed, num_packets, packets
 from tests.tiers import PausedOutbox, Tiers, standing_still

@@ -13,13 +13,13 @@ import pytest
 
 from esper.errors import EvictedError
 from esper.leyline import contracts as pb
-from esper.runtime.alarm import rung_if_evicted
-from esper.runtime.link import Link
+from esper.runtime.beside.alarm import rung_if_evicted
+from esper.runtime.beside.link import Link
 
 ADOPTS = """
 import asyncio, ctypes, os, sys, time
 from esper.errors import EvictedError
-from esper.runtime.alarm import rung_if_evicted
+from esper.runtime.beside.alarm import rung_if_evicted
 
 async def evicted(ring, trainer):
     async with rung_if_evicted(ring, trainer, grace_s=0.0):

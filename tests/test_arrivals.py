@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
-from esper.bus.delivery import Delivery
-from esper.runtime.arrivals import Arrivals
+from esper.bus.group.delivery import Delivery
+from esper.runtime.serving.arrivals import Arrivals
 
 LONG_S = 60.0
 

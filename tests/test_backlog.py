@@ -6,14 +6,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 
-from esper.bus.backlog import MOST_WAITING, Backlog
 from esper.bus.connect import Redis
+from esper.bus.group.backlog import MOST_WAITING, Backlog
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
-from esper.runtime.packets import Origin
-from esper.runtime.reporting import Reporting
+from esper.runtime.beside.packets import Origin
+from esper.runtime.beside.reporting import Reporting
 from tests.bus_kit import put
 
 CRITICAL = pb.TelemetryLevel.TELEMETRY_CRITICAL

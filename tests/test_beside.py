@@ -23,10 +23,10 @@ from esper.leyline.digest import barrier_digest
 from esper.leyline.entries import entry_ms
 from esper.leyline.envelope import unpack
 from esper.leyline.frames import FrameDecoder, encode
-from esper.runtime.assembly import LOGS
+from esper.runtime.beside.assembly import LOGS
+from esper.runtime.beside.link import Link
+from esper.runtime.beside.recall import Recaller
 from esper.runtime.ending import orphaned
-from esper.runtime.link import Link
-from esper.runtime.recall import Recaller
 from tests.beside_kit import ME, PATIENCE_S, Run, connected, num_looks, serves, steered
 from tests.bus_kit import own_server
 from tests.sealed import command
@@ -267,7 +267,7 @@ async def test_a_heartbeat_says_which_leader_and_roster_its_runtime_has_met(stee
 
 async def test_what_a_dead_trainer_had_said_beats_for_it_no_more(steered: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever takes its place would be refused beside it. Its farewell still goes."""
-    monkeypatch.setattr("esper.runtime.beside.orphaned", partial(orphaned, grace_s=PATIENCE_S))
+    monkeypatch.setattr("esper.runtime.beside.loop.orphaned", partial(orphaned, grace_s=PATIENCE_S))
     beat = pb.Heartbeat(version=1, worker=ME, incarnation=7, world_size=1)
     farewell = pb.Heartbeat(version=1, worker=ME, incarnation=7, world_size=1, report=pb.WorkerReport(worker=ME))
 

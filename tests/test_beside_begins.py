@@ -12,8 +12,8 @@ import pytest
 from esper.bus.connect import Redis, writer
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.faults import FailingDiskError, OutOfMemoryError, UnavailableError
-from esper.runtime import assembly
-from esper.runtime.namesake import Newcomer
+from esper.runtime.beside import assembly
+from esper.runtime.beside.namesake import Newcomer
 from esper.session.options import READY_S
 from tests.beside_kit import ME, Run
 from tests.bus_kit import fill_disk, free_disk, put

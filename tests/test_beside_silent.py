@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from esper.bus import server as bus_server
+from esper.bus.client import server as bus_server
 from esper.bus.connect import writer
 from esper.bus.embedded import EmbeddedRedis
-from esper.runtime.assembly import LOGS
+from esper.runtime.beside.assembly import LOGS
 from tests.beside_kit import PATIENCE_S, Run
 from tests.bus_kit import own_server, standing_still
 from tests.many_servers import HOST, free_ports

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.handed import Handed
-from esper.kasmina.isolation import Blend, add, all_sound, blend, measured, sample_norms
-from esper.kasmina.ledger import Blended, Ledger
+from esper.kasmina.gates.ledger import Blended, Ledger
+from esper.kasmina.isolation.functions import Blend, add, all_sound, blend, measured, sample_norms
+from esper.kasmina.isolation.norm_cache import Handed
 
 LEDGER = KasminaConfig(rho_max=0.5)  # out of size: more than five times the host's norm
 ALPHA = torch.tensor(0.3)

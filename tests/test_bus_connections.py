@@ -10,9 +10,9 @@ import pytest
 import redis as library
 from redis.asyncio import UnixDomainSocketConnection
 
+from esper.bus.client.line import Streamed, line_of
 from esper.bus.connect import Redis, writer
 from esper.bus.faults import LostError, NoGroupError
-from esper.bus.line import Streamed, line_of
 from tests.bus_kit import own_server
 
 ID = ("CLIENT", "ID")

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias, TypeVarTuple
 
 import pytest
 
-from esper.bus import deadline
+from esper.bus.client import deadline
+from esper.bus.client.deadline import Limit, Watch, in_time
 from esper.bus.connect import Redis, writer
-from esper.bus.deadline import Limit, Watch, in_time
 from esper.bus.drive import drive
 from esper.bus.faults import LostError
 from esper.bus.protocol import Ask, Steps

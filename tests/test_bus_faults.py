@@ -14,16 +14,16 @@ import pytest
 
 from esper.bus import connect
 from esper.bus.acl import enforceable
-from esper.bus.again import add_until_answered
+from esper.bus.client.version import version_of
 from esper.bus.durability import facts_of
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.faults import FailingDiskError, LostError, OutOfMemoryError, ReadOnlyError, translated, without_password
-from esper.bus.inbox import Inbox
+from esper.bus.group.inbox import Inbox
+from esper.bus.group.outbox import Outbox
+from esper.bus.group.settlement import Settlement
 from esper.bus.names import key
-from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
-from esper.bus.settlement import Settlement
-from esper.bus.version import version_of
+from esper.bus.retry import add_until_answered
 from esper.errors import BusError, SettingError
 from tests.bus_kit import bodies, drain, fill_disk, free_disk, lossy_line, num_pending, put
 from tests.many_servers import HOST, free_ports

@@ -10,18 +10,18 @@ from structlog.testing import capture_logs
 
 from esper.bus import connect
 from esper.bus.connect import Redis
-from esper.bus.consumer import Pace
-from esper.bus.inbox import Inbox
+from esper.bus.group.consumer import Pace
+from esper.bus.group.inbox import Inbox
+from esper.bus.group.outbox import Outbox
+from esper.bus.group.settlement import Settlement
 from esper.bus.names import key
-from esper.bus.outbox import Outbox
-from esper.bus.settlement import Settlement
 from tests.bus_kit import drain, lossy_line, num_pending, own_server, put
 
 
 @pytest.fixture
 def no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a second later a consumer looks anew at what is pending, and would find what it missed."""
-    monkeypatch.setattr("esper.bus.consumer.SWEEP_AGAIN_S", (3_600.0,))
+    monkeypatch.setattr("esper.bus.group.consumer.SWEEP_AGAIN_S", (3_600.0,))
 
 
 @pytest.mark.usefixtures("no_second_look")

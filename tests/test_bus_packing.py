@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from esper.bus.packing import in_words
+from esper.bus.client.packing import in_words
 
 INTERRUPTED = """
 import signal, time
-from esper.bus.packing import in_words, packed
+from esper.bus.client.packing import in_words, packed
 
 class Interrupt(Exception): ...
 

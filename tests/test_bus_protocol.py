@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from esper.bus.consumer import LOSSES_APART_S, SWEEP_AGAIN_S, Consumer, Pace
-from esper.bus.delivery import Delivery
 from esper.bus.faults import LostError, NoGroupError, NoScriptError
+from esper.bus.group.consumer import LOSSES_APART_S, SWEEP_AGAIN_S, Consumer, Pace
+from esper.bus.group.delivery import Delivery
+from esper.bus.group.pending import Source
+from esper.bus.group.settlement import Settlement
+from esper.bus.group.settling import settle
 from esper.bus.outage import Outage
-from esper.bus.pending import Source
 from esper.bus.protocol import Ask, Patience, Pause, Steps, Surroundings, T, pairs_of
-from esper.bus.settlement import Settlement
-from esper.bus.settling import settle
 from esper.errors import BusError
 
 BUS = Path(__file__).resolve().parent.parent / "esper" / "bus"
@@ -79,7 +79,7 @@ def ids(batch: list[Delivery]) -> list[str]:
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_a_protocol_knows_no_loop_no_library_and_no_clock(name: str) -> None:
-    tree = ast.parse((BUS / f"{name}.py").read_text())
+    tree = ast.parse(next(BUS.rglob(f"{name}.py")).read_text())
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
 

@@ -9,13 +9,13 @@ import time
 import pytest
 
 from esper.bus.connect import Redis
-from esper.bus.consumer import BUSY, FEWEST, MOST_BYTES, Pace
-from esper.bus.delivery import Delivery
-from esper.bus.inbox import Inbox
+from esper.bus.group.consumer import BUSY, FEWEST, MOST_BYTES, Pace
+from esper.bus.group.delivery import Delivery
+from esper.bus.group.inbox import Inbox
+from esper.bus.group.outbox import Outbox
+from esper.bus.group.settlement import Settlement
 from esper.bus.names import key
-from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
-from esper.bus.settlement import Settlement
 from esper.errors import StaleLeaseError
 from tests.bus_kit import bodies, drain, num_pending, put
 

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from esper.bus import connect
 from esper.bus.connect import Redis
-from esper.bus.consumer import Pace
-from esper.bus.inbox import Inbox
+from esper.bus.group.consumer import Pace
+from esper.bus.group.inbox import Inbox
+from esper.bus.group.outbox import Outbox
+from esper.bus.group.settlement import NUM_SEEN, RepeatedError, Settlement
 from esper.bus.names import key, new_run_id
-from esper.bus.outbox import Outbox
-from esper.bus.settlement import NUM_SEEN, RepeatedError, Settlement
 from esper.errors import BusError, RefusedError, StaleLeaseError
 from esper.leyline import contracts as pb
 from tests.bus_kit import bodies, drain, lossy_line, num_pending, put

@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from esper.bus.connect import Redis, server_ms
-from esper.bus.consumer import Pace
-from esper.bus.inbox import Inbox
+from esper.bus.group.consumer import Pace
+from esper.bus.group.inbox import Inbox
 from esper.bus.names import key, region_key
-from esper.bus.survey import Group, lags, regions_of, survey
-from esper.bus.tidy import Position, drop_idle_consumers, forget_group
+from esper.bus.upkeep.survey import Group, lags, regions_of, survey
+from esper.bus.upkeep.tidy import Position, drop_idle_consumers, forget_group
 from esper.doctor.run_checks import stream_findings
 from esper.errors import BusError, SettingError
 from esper.leyline.entries import LAST_ID

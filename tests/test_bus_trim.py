@@ -12,12 +12,12 @@ from hypothesis import given, settings, strategies as st
 
 from esper.bus import connect
 from esper.bus.connect import Redis, server_ms
-from esper.bus.delivery import entries_of
-from esper.bus.inbox import Inbox
+from esper.bus.group.delivery import entries_of
+from esper.bus.group.inbox import Inbox
+from esper.bus.group.outbox import Outbox
+from esper.bus.group.settlement import Settlement
 from esper.bus.names import key
-from esper.bus.outbox import Outbox
-from esper.bus.settlement import Settlement
-from esper.bus.trim import Retention, retain, trim
+from esper.bus.upkeep.trim import Retention, retain, trim
 from tests.bus_kit import drain, put
 
 FOR_EVER = Retention(1e12, 10**9)

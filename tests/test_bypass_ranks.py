@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from esper.kasmina.evidence import Sources
 from esper.kasmina.executor import Executor
+from esper.kasmina.gates.evidence import Sources
 from tests.seed_kit import Bypassing, Host, batch, loss_of, new_host
 
 

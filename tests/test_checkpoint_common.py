@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from esper.tolaria.checkpoints.common import newest_common
 from tests.rank_kit import Averaging

@@ -13,7 +13,7 @@ import torch
 
 import esper
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from esper.session import Session
 from tests.seed_kit import Host, Op, new_host, optimizer_of

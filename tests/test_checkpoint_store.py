@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from esper.errors import CheckpointError
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.tolaria.checkpoints import disk
 from esper.tolaria.checkpoints.store import Checkpoint
 from tests.checkpoint_kit import KEYS, RUN, put, signer, store_at

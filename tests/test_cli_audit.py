@@ -11,15 +11,15 @@ import pytest
 from typer.testing import CliRunner
 
 from esper.bus import connect, names
-from esper.bus.delivery import Delivery
-from esper.bus.settlement import Settlement, obituary, reject_spent
+from esper.bus.group.delivery import Delivery
+from esper.bus.group.settlement import Settlement, obituary, reject_spent
 from esper.cli.main import app
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.archive import Entry
 from esper.leyline.digest import barrier_digest
+from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.leyline.kinds import Role
-from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Sealer
 from tests.log_kit import ADOPT, GERMINATE, NOW_MS, Writer, toy
 

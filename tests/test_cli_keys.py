@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from esper.cli.main import app as esper
 from esper.errors import RefusedError
-from esper.leyline.keyring import MasterKeyring, RoleKeyring
+from esper.leyline.keys.keyring import MasterKeyring, RoleKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
 from tests.sealed import command

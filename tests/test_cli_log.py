@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from esper.bus import connect, names, runs
 from esper.cli.main import app
 from esper.leyline.archive import encode_line
-from esper.leyline.keyring import RoleKeyring
+from esper.leyline.keys.keyring import RoleKeyring
 from esper.leyline.kinds import Role
-from esper.runtime import logbook
+from esper.runtime.history import logbook
 from tests.bus_kit import no_room
 from tests.log_kit import Writer, toy
 

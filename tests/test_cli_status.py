@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from esper.cli.format import heartbeat_line
+from esper.cli.output.format import heartbeat_line
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from tests.cli_kit import called

@@ -9,15 +9,16 @@ import time
 
 from prometheus_client import CollectorRegistry, Counter
 
-from esper.bus import connect, counters
-from esper.bus.counters import Count
-from esper.bus.inbox import Inbox
+from esper.bus import connect
+from esper.bus.group.inbox import Inbox
 from esper.bus.names import key, region_key
-from esper.bus.trim import Retention
+from esper.bus.upkeep import counters
+from esper.bus.upkeep.counters import Count
+from esper.bus.upkeep.trim import Retention
 from esper.leyline.kinds import Role
-from esper.runtime.figures import Repeats, StreamGauges, counts_of
-from esper.runtime.tallies import REDELIVERED, redelivered
-from esper.runtime.tidying import Charge
+from esper.runtime.operations.figures import Repeats, StreamGauges, counts_of
+from esper.runtime.operations.tallies import REDELIVERED, redelivered
+from esper.runtime.operations.tidying import Charge
 from tests.bus_kit import drain, put
 from tests.cli_kit import called
 from tests.rounds import heartbeat

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from esper.cli.main import app
 from esper.leyline.archive import decode_line, encode_line
-from esper.leyline.keyring import RoleKeyring
-from esper.runtime.audit import audit
+from esper.leyline.keys.keyring import RoleKeyring
+from esper.runtime.history.audit import audit
 from tests.log_kit import Writer, toy
 
 

@@ -16,8 +16,8 @@ from esper.client import Controller
 from esper.errors import CommandFailedError, SettingError, UnansweredError, UnknownRunError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
-from esper.runtime.heard import Workers
-from esper.runtime.observer import NotSeenError
+from esper.runtime.watching.liveness import Workers
+from esper.runtime.watching.observer import NotSeenError
 from tests.scripted import WORKERS, ScriptedRun, accepted, applied, cancelled, failed, rejected, seed_state
 
 Reason = pb.ReasonCode

@@ -14,7 +14,7 @@ from esper.leyline import commands, contracts as pb
 from esper.leyline.envelope import DeadlineKind
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener
-from esper.runtime.dispatch import Dispatch
+from esper.runtime.watching.dispatch import Dispatch
 from tests.scripted import ScriptedRun
 
 NOW_MS = time.time_ns() // 1_000_000  # of the keys that a run has

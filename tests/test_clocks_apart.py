@@ -11,12 +11,12 @@ from esper.bus.connect import ServerClock
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.envelope import unpack
-from esper.leyline.keyring import MasterKey, MasterKeyring, Validity
+from esper.leyline.keys.keyring import MasterKey, MasterKeyring, Validity
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opener, Sealer
 from esper.leyline.succession import Said
-from esper.runtime.dated import DatedOpener
+from esper.runtime.serving.clock_skew import DatedOpener
 from tests.beside_kit import Run as Steered, steered
 from tests.coordinator_kit import Run, run, step_until_idle
 from tests.rounds import germinate, heartbeat, vote

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from esper.bus import connect
-from esper.bus.cluster import ClusterRedis
+from esper.bus.client.cluster import ClusterRedis
 from esper.bus.embedded import EmbeddedRedis, asked
 from esper.bus.faults import LostError
 from tests.faults.processes import wait_until

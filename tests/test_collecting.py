@@ -11,7 +11,7 @@ from io import StringIO
 
 import pytest
 
-from esper.runtime.collecting import loading
+from esper.runtime.gc_policy import loading
 
 SCRIPT = """
 import asyncio, gc, json, weakref
@@ -46,7 +46,7 @@ def test_a_full_hand_costs_no_collection_and_cycles_are_still_found() -> None:
 
 LOADED = """
 import gc, json
-from esper.runtime.collecting import loading
+from esper.runtime.gc_policy import loading
 
 def walks() -> int:
     return sum(each["collections"] for each in gc.get_stats())
@@ -80,7 +80,7 @@ def test_what_is_to_be_left_out_is_missing_meanwhile_and_to_be_had_again() -> No
 
 ENDED = """
 import atexit, gc, sys
-from esper.runtime.collecting import end_soon
+from esper.runtime.gc_policy import end_soon
 
 gc.disable()
 atexit.register(print, "ended in order")

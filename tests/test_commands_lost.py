@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from esper.bus import names
-from esper.bus.delivery import Delivery
-from esper.bus.inbox import Inbox
+from esper.bus.group.delivery import Delivery
+from esper.bus.group.inbox import Inbox
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_ms
-from esper.runtime.coordinate import Desk
+from esper.runtime.coordinator.loop import Desk
 from tests.bus_kit import num_pending
 from tests.coordinator_kit import Run, fall_back, lose_history, notice, run, step_until_idle, stored
 from tests.rounds import germinate, heartbeat, vote

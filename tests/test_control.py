@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from esper.errors import SettingError
-from esper.runtime import control
-from esper.runtime.control import ControlError, answering, ask
+from esper.runtime.crew import control
+from esper.runtime.crew.control import ControlError, answering, ask
 
 
 async def echo(request: control.Request) -> AsyncGenerator[dict[str, Any], None]:

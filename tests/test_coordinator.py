@@ -16,7 +16,7 @@ from esper.errors import StaleLeaseError
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener
 from esper.leyline.succession import Decision
-from esper.runtime.coordinate import LOGS
+from esper.runtime.coordinator.loop import LOGS
 from tests.altered import altered
 from tests.bus_kit import drain, num_pending
 from tests.coordinator_kit import Run, killed_before_settling, run, step_until_idle

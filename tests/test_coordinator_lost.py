@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from esper.bus import names
-from esper.bus.delivery import FIELD
+from esper.bus.group.delivery import FIELD
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain
 from esper.leyline.succession import Said
-from esper.runtime.coordinate import Desk
-from esper.runtime.lease import Standby
-from esper.runtime.windows import ReplacedError
+from esper.runtime.coordinator.lease import Standby
+from esper.runtime.coordinator.loop import Desk
+from esper.runtime.serving.windows import ReplacedError
 from esper.tamiyo.docket import MOST_WAITING
 from tests.bus_kit import DEADLINE_S, num_pending, until
 from tests.coordinator_kit import Run, fall_back, lose_history, notice, run, step_until_idle, stored

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from esper.bus import names
-from esper.bus.delivery import MAX_ATTEMPTS
+from esper.bus.group.delivery import MAX_ATTEMPTS
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened
-from esper.runtime.coordinate import Desk
+from esper.runtime.coordinator.loop import Desk
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Entry, Outcome
 from tests.bus_kit import drain, num_pending

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from esper.runtime import coordinate
-from esper.runtime.coordinate import Desk
+from esper.runtime.coordinator import loop as coordinate
+from esper.runtime.coordinator.loop import Desk
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Outcome
 from tests.bus_kit import drain

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from esper.errors import SettingError
-from esper.runtime.crew import Crew, Notes, NotReadyError
-from esper.runtime.died import ProcessDiedError
+from esper.runtime.crew.crash_report import ProcessDiedError
+from esper.runtime.crew.crew import Crew, Notes, NotReadyError
+from esper.runtime.crew.runfile import Restart
+from esper.runtime.crew.spawn import NotStartedError
+from esper.runtime.crew.unit import Plan, State, Unit
 from esper.runtime.notify import READY, TRAINED, Notices
-from esper.runtime.runfile import Restart
-from esper.runtime.spawn import NotStartedError
-from esper.runtime.unit import Plan, State, Unit
 from tests.crew_kit import AT_ONCE, STAY, Said, plan, shell
 
 NEVER = Restart(limit=0)

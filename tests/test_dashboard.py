@@ -7,7 +7,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from esper.cli.dashboard import show, view
+from esper.cli.output.dashboard import show, view
 from esper.view.picture import Picture
 from tests.scripted import cancelled
 from tests.sealed import RUN

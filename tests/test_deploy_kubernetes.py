@@ -12,8 +12,8 @@ import yaml
 
 from esper.bus.acl import USERS
 from esper.cli.main import BAD_INPUT
-from esper.leyline.keyring import KEYRINGS
-from esper.runtime.alarm import EVICTED
+from esper.leyline.keys.keyring import KEYRINGS
+from esper.runtime.beside.alarm import EVICTED
 from esper.runtime.process import DRAIN_S
 from tests.deploy_kit import DEPLOY, WORKERS, settings_of, worker_of
 

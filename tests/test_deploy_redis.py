@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from esper.bus import connect
 from esper.bus.acl import ADMIN, USERS
-from esper.bus.credentials import completed
+from esper.bus.client.credentials import completed
 from esper.bus.embedded import EmbeddedRedis
 from esper.cli.main import app
 from tests.many_servers import HOST, free_ports

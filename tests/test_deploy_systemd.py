@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from esper.bus.acl import USERS
-from esper.cli.fleet import example_file
+from esper.cli.running.fleet import example_file
+from esper.runtime.crew.runfile import kinds
 from esper.runtime.process import DRAIN_S
-from esper.runtime.runfile import kinds
 from tests.deploy_kit import DEPLOY, WORKERS, settings_of, worker_of
 
 FOLDER = DEPLOY / "systemd"

@@ -10,9 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-from esper.runtime.died import ProcessDiedError, last_lines
-from esper.runtime.procs import is_left
-from esper.runtime.runfile import Restart
+from esper.runtime.crew.crash_report import ProcessDiedError, last_lines
+from esper.runtime.crew.procs import is_left
+from esper.runtime.crew.runfile import Restart
 from tests.crew_kit import STAY, Said, unit, while_tended
 
 NEVER = Restart(limit=0)
@@ -67,7 +67,7 @@ async def test_a_trainer_that_ends_before_it_may_has_died_and_asked_by_its_file_
 def test_processes_end_with_a_supervisor_that_was_killed(tmp_path: Path) -> None:
     script = (
         "import asyncio, pathlib\n"
-        "from esper.runtime.spawn import Program, spawn\n"
+        "from esper.runtime.crew.spawn import Program, spawn\n"
         "async def main():\n"
         f"    log = pathlib.Path({str(tmp_path / 'child.log')!r})\n"
         f"    child = await spawn(Program('child', ['sh', '-c', 'echo up; {STAY}']), log)\n"

@@ -8,10 +8,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from esper.bus.connect import Redis
-from esper.bus.floors import workers_of
 from esper.bus.names import POSITIONED, key
+from esper.bus.upkeep.floors import workers_of
 from esper.leyline import contracts as pb
-from esper.runtime.dissolving import Dissolving
+from esper.runtime.coordinator.group_cleanup import Dissolving
 from esper.tamiyo.outcome import Outcome
 
 BOTH = ["worker-0", "worker-1"]

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from esper.bus import connect
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.faults import FailingDiskError
-from esper.bus.survey import Group, StreamView
+from esper.bus.upkeep.survey import Group, StreamView
 from esper.cli.main import app
 from esper.doctor.facts import DefaultUser, FirstMessage, MachineFacts, Rights, ServerFacts
 from esper.doctor.first_message import first_message
@@ -27,7 +27,7 @@ from esper.doctor.server import server_facts
 from esper.doctor.server_checks import arrival, server_findings, shut_out, unreachable
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
-from esper.runtime.findings import Finding
+from esper.runtime.operations.findings import Finding
 from tests.bus_kit import fill_disk, put
 from tests.pages import ROOT
 from tests.scripted import ScriptedRun

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from esper.bench.output.placed import place
 from esper.cli.main import app
 from esper.errors import SettingError
-from esper.leyline.keyring import MasterKeyring
-from esper.runtime import logbook
+from esper.leyline.keys.keyring import MasterKeyring
+from esper.runtime.history import logbook
 from tests.forked_kit import ENDED_S, Forge, script
 from tests.log_kit import toy
 

@@ -18,16 +18,16 @@ from typer.testing import CliRunner
 from esper.cli.main import app
 from esper.kernels.blueprints import BLUEPRINTS
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
+from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.leyline.kinds import Role
-from esper.leyline.rolekeys import RoleKeyring
-from esper.runtime.audit import audit
-from esper.runtime.logbook import opened, read_file
-from esper.runtime.retrace import plans
+from esper.runtime.history.audit import audit
+from esper.runtime.history.logbook import opened, read_file
+from esper.runtime.history.retrace import plans
 from esper.session import Session
 from esper.session.joining import Joining
 from esper.session.options import Place, SessionOptions
-from esper.tolaria.digest import parameter_digest
+from esper.tolaria.state.digest import parameter_digest
 
 RUN = "earlier-00c0ffee"
 Stage = pb.SeedLifecycleStage

@@ -10,9 +10,9 @@ from hypothesis import given, settings, strategies as st
 
 from esper.errors import RefusedError, UnsealedError
 from esper.leyline import contracts as pb
-from esper.leyline.derive import seal_key
 from esper.leyline.envelope import BODY_CAP_BYTES, COMMAND_CAP_BYTES, DeadlineKind, Header, unpack
-from esper.leyline.keyring import RoleKeyring
+from esper.leyline.keys.derive import seal_key
+from esper.leyline.keys.keyring import RoleKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opener, Sealer, check_signature

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from esper.bus.delivery import Delivery
+from esper.bus.group.delivery import Delivery
 from esper.errors import EvictedError
 from esper.leyline import contracts as pb
-from esper.runtime.orders import Orders
+from esper.runtime.beside.orders import Orders
 from esper.tamiyo.coordinator import Coordinator
 from tests.rounds import germinate, heartbeat, opened, vote
 

@@ -15,10 +15,10 @@ from esper.errors import SettingError
 from esper.narset.reduction import read_reduction
 from esper.narset.running import BOUNDS, Running, checked_bounds
 from esper.narset.totals import Totals, encode
-from esper.runtime import metrics
 from esper.runtime.exporters.exposition import Exposition
 from esper.runtime.exporters.loop import Export
-from esper.runtime.health import Health
+from esper.runtime.operations import metrics
+from esper.runtime.operations.health import Health
 from tests.export_kit import START_NS, aggregate, say, scraped, totals_key
 from tests.scripted import ScriptedRun
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from esper.kasmina.field_report import field_report
+from esper.kasmina.seeds.field_report import field_report
 from esper.leyline import contracts as pb
-from esper.leyline.validate import validate
+from esper.leyline.validate.messages import validate
 
 S, G, Outcome = pb.SeedLifecycleStage, pb.SeedLifecycleGate, pb.FieldReportOutcome
 

@@ -13,12 +13,12 @@ from structlog.testing import capture_logs
 from esper.bus import connect, names, runs
 from esper.bus.connect import Redis
 from esper.bus.names import RUNS_KEY
-from esper.cli.fleet import Parting, announced, fleet, keep_log, run_of_keyrings
+from esper.cli.running.fleet import Parting, announced, fleet, keep_log, run_of_keyrings
 from esper.errors import SettingError
-from esper.leyline.keyring import KEYRINGS, MasterKeyring
+from esper.leyline.keys.keyring import KEYRINGS, MasterKeyring
 from esper.leyline.kinds import Role
-from esper.runtime import logbook
-from esper.runtime.runfile import RunFile, parse
+from esper.runtime.crew.runfile import RunFile, parse
+from esper.runtime.history import logbook
 from tests.bus_kit import no_room, own_server, put
 
 RUN = "fleet-0a1b2c3d"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.gates import (
+from esper.kasmina.gates.rules import (
     Evidence,
     GradientEvidence,
     ImpactEvidence,

@@ -12,7 +12,7 @@ from esper.kernels.blueprints import BLUEPRINTS
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
-from esper.leyline.validate_rounds import HeartbeatRule
+from esper.leyline.validate.rounds import HeartbeatRule
 from tests.counted_kit import each_call
 from tests.sealed import COORDINATOR, ENTRY, NOW_MS, NOW_NS, WORKER
 

@@ -14,7 +14,7 @@ from esper.bench.effort import EFFORTS
 from esper.bench.results import Results
 from esper.bench.underway import Underway
 from esper.cli import interrupting
-from esper.cli.bench_run import results_so_far
+from esper.cli.bench.run import results_so_far
 
 ENDS = (signal.SIGTERM, signal.SIGHUP)
 

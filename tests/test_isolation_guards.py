@@ -8,8 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from esper.kasmina.evidence import Sources
 from esper.kasmina.executor import Executor
+from esper.kasmina.gates.evidence import Sources
 from esper.kasmina.moves import Outcome
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from esper.leyline import contracts as pb

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from esper.kasmina.blend import AlphaSchedule
-from esper.kasmina.seed import Moment, Seed
+from esper.kasmina.seeds.seed import Moment, Seed
 from esper.leyline.lifecycle import BLENDING, PROBATIONARY, SHADOWING
 from tests.seed_kit import APPLIED, SETTINGS, Bench, Host, Op, batch, equal, loss_of, new_host
 

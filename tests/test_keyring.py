@@ -9,7 +9,7 @@ import pytest
 
 from esper.errors import RefusedError, SettingError
 from esper.leyline.envelope import COMMAND_CAP_BYTES
-from esper.leyline.keyring import SECOND_NS, MasterKeyring, RoleKeyring
+from esper.leyline.keys.keyring import SECOND_NS, MasterKeyring, RoleKeyring
 from esper.leyline.kinds import OPENS, SEALS, Domain, Role
 from esper.leyline.seal import Opener, Sealer
 from tests.sealed import CONTROLLER, ENTRY, MASTER, NOW_MS, NOW_NS, RUN, command, controller, refusal

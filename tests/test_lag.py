@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from esper.bus import connect
-from esper.bus.backlog import waiting
 from esper.bus.embedded import EmbeddedRedis
+from esper.bus.group.backlog import waiting
 from tests.server_kit import newer_server
 
 

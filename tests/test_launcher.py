@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from esper.errors import EvictedError
-from esper.runtime.launcher import launcher_gone, launcher_of
-from esper.runtime.procs import look
+from esper.runtime.beside.launcher import launcher_gone, launcher_of
+from esper.runtime.crew.procs import look
 
 LAUNCHES = """
 import subprocess, sys

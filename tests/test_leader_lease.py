@@ -12,22 +12,22 @@ import pytest
 
 from esper.bus import names
 from esper.bus.connect import Redis, ServerClock, writer
-from esper.bus.consumer import SWEEP_AGAIN_S, Consumer, Pace
-from esper.bus.delivery import Delivery
 from esper.bus.drive import drive
 from esper.bus.faults import ForbiddenError
-from esper.bus.pending import Source
+from esper.bus.group.consumer import SWEEP_AGAIN_S, Consumer, Pace
+from esper.bus.group.delivery import Delivery
+from esper.bus.group.pending import Source
 from esper.bus.protocol import Surroundings
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
 from esper.leyline.succession import Decision, Said, Succession, in_force
-from esper.runtime.coordinate import Desk
-from esper.runtime.lease import Standby
-from esper.runtime.orders import Orders
-from esper.runtime.recall import Recaller
-from esper.runtime.windows import ReplacedError
+from esper.runtime.beside.orders import Orders
+from esper.runtime.beside.recall import Recaller
+from esper.runtime.coordinator.lease import Standby
+from esper.runtime.coordinator.loop import Desk
+from esper.runtime.serving.windows import ReplacedError
 from tests.bus_kit import drain, num_pending
 from tests.clocks import Clock
 from tests.coordinator_kit import Run, abort, commit, leads, proposal, run, step_until_idle

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.ledger import STEPS, Blended, Call, Fitted, Ledger
-from esper.kasmina.meter import Meter, Meters
-from esper.kasmina.states import rows_of
+from esper.kasmina.gates.ledger import STEPS, Blended, Call, Fitted, Ledger
+from esper.kasmina.gates.meter import Meter, Meters
+from esper.kasmina.seeds.states import rows_of
 
 CPU = torch.device("cpu")
 CONFIG = KasminaConfig(window=3, rho=0.5, rho_max=0.5)  # out of size: more than five times the host's norm

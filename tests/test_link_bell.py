@@ -11,8 +11,8 @@ import pytest
 
 from esper.leyline import contracts as pb
 from esper.leyline.frames import FrameDecoder, encode
-from esper.runtime.bell import mapped, new_bell, ring
-from esper.runtime.link import Link
+from esper.runtime.beside.bell import mapped, new_bell, ring
+from esper.runtime.beside.link import Link
 
 MESSAGE = pb.ToTrainer(rows_stored=pb.RowsStored(through_sequence=1))
 

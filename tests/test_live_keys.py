@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from esper.errors import RefusedError, SettingError
-from esper.leyline.keyring import SECOND_NS, MasterKeyring, RoleKeyring
+from esper.leyline.keys.keyring import SECOND_NS, MasterKeyring, RoleKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
 from esper.runtime.keys import SOONEST_S, KeyFile, kept_current

@@ -12,7 +12,7 @@ from esper.bench.load.command import Answered
 from esper.bench.load.tally import Tally
 from esper.bench.load.telemetry import Folded, name_of, packet
 from esper.leyline import contracts as pb
-from esper.leyline.validate import validate
+from esper.leyline.validate.messages import validate
 from tests.checkpoint_kit import Training
 
 _Status = pb.ReceiptStatus

@@ -12,16 +12,16 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from esper.bus.connect import Redis
-from esper.bus.floors import encoded, kept_key
 from esper.bus.names import key
+from esper.bus.upkeep.floors import encoded, kept_key
 from esper.leyline.archive import Entry, decode_line, encode_line
-from esper.leyline.keyring import SECOND_NS, SKEW_S, MasterKeyring
+from esper.leyline.keys.keyring import SECOND_NS, SKEW_S, MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opened, Opener, Sealer
-from esper.runtime.archive import Archive, ArchiveError
-from esper.runtime.logbook import read_live
-from esper.runtime.tidying import Charge
-from esper.runtime.trimming import MOST_LOOKED_AT, Trimmer
+from esper.runtime.history.archive import Archive, ArchiveError
+from esper.runtime.history.logbook import read_live
+from esper.runtime.operations.tidying import Charge
+from esper.runtime.operations.trimming import MOST_LOOKED_AT, Trimmer
 from tests.coordinator_kit import abort
 
 LOGS = ("commands", "optimizer", "decisions", "receipts", "emergency")

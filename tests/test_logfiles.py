@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from esper.runtime.crew.logfiles import kept_short, rotate
 from esper.runtime.ending import end
-from esper.runtime.logfiles import kept_short, rotate
 
 
 def test_a_full_log_goes_on_empty_for_whoever_writes_to_it(tmp_path: Path) -> None:

@@ -9,19 +9,19 @@ from structlog.testing import capture_logs
 
 from esper.bus import names, tail
 from esper.bus.connect import ServerClock
-from esper.bus.delivery import Delivery
+from esper.bus.group.delivery import Delivery
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opened, Opener, Sealer
 from esper.leyline.succession import Decision, Said
-from esper.runtime import lookback
-from esper.runtime.coordinate import NUM_DECISIONS
-from esper.runtime.dated import DatedOpener
-from esper.runtime.lookback import newest_said
-from esper.runtime.orders import Orders
-from esper.runtime.recall import NUM_BEFORE, Recaller
+from esper.runtime.beside.orders import Orders
+from esper.runtime.beside.recall import NUM_BEFORE, Recaller
+from esper.runtime.coordinator import lookback
+from esper.runtime.coordinator.lookback import newest_said
+from esper.runtime.coordinator.loop import NUM_DECISIONS
+from esper.runtime.serving.clock_skew import DatedOpener
 from tests.coordinator_kit import Run, abort, commit, leads, proposal, run, step_until_idle
 from tests.rounds import germinate, heartbeat
 

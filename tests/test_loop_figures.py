@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from esper.leyline import contracts as pb
-from esper.leyline.validate import rule_of
+from esper.leyline.validate.messages import rule_of
 from esper.session.loop import SteeredLoop
 from tests.rounds import heartbeat
 from tests.seed_kit import new_host

@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import Metric
 
 from esper.bus.names import key
 from esper.leyline.kinds import Role
-from esper.runtime.catalogue import MEASURED, METRICS, counter
+from esper.runtime.operations.catalogue import MEASURED, METRICS, counter
 from tests.export_kit import aggregate, say
 from tests.metrics_kit import STANDARD, TOLD, checks, families, got, known, metric_names, serving, trainers
 from tests.scripted import ScriptedRun
@@ -103,7 +103,7 @@ def test_the_catalogue_names_each_metric_once_with_its_unit_behind() -> None:
 
 def test_the_page_lists_the_catalogue() -> None:
     page = (Path(__file__).resolve().parent.parent / "docs" / "health.md").read_text()
-    table = page.partition("<!-- table: esper.runtime.catalogue")[2].partition("<!-- end -->")[0]
+    table = page.partition("<!-- table: esper.runtime.operations.catalogue")[2].partition("<!-- end -->")[0]
 
     listed = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in table.splitlines()[3:]]
 

@@ -11,14 +11,14 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from esper.bus.connect import Redis
-from esper.bus.consumer import Pace
-from esper.bus.inbox import Inbox
+from esper.bus.group.consumer import Pace
+from esper.bus.group.inbox import Inbox
 from esper.bus.names import key
 from esper.errors import SettingError
-from esper.leyline.rolekeys import Validity
-from esper.runtime.figures import watch_inboxes
-from esper.runtime.health import Health, Vitals
-from esper.runtime.metrics import endpoint, listen
+from esper.leyline.keys.rolekeys import Validity
+from esper.runtime.operations.figures import watch_inboxes
+from esper.runtime.operations.health import Health, Vitals
+from esper.runtime.operations.metrics import endpoint, listen
 from esper.runtime.settings import Settings
 from tests.bus_kit import drain, put
 

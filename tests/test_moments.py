@@ -8,8 +8,8 @@ from datetime import datetime
 
 import pytest
 
-from esper.cli.moments import after, up_to
-from esper.cli.passages import Passage
+from esper.cli.output.moments import after, up_to
+from esper.cli.output.passages import Passage
 from esper.errors import SettingError
 from esper.leyline.entries import entry_order
 

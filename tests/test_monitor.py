@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.testing._internal.two_tensor import TwoTensor
 
-from esper.kasmina.graph import batched_norms, walk
-from esper.kasmina.monitor import WATCHED, GradientIsolationMonitor, HostTensors, IsolationError
+from esper.kasmina.isolation.graph import batched_norms, walk
+from esper.kasmina.isolation.monitor import WATCHED, GradientIsolationMonitor, HostTensors, IsolationError
 
 torch.set_num_threads(1)
 

@@ -8,7 +8,7 @@ import pytest
 
 from esper.leyline import contracts as pb
 from esper.tamiyo.coordinator import Coordinator
-from esper.tamiyo.mutes import MUTE_ROUNDS
+from esper.tamiyo.nonvoters import MUTE_ROUNDS
 from esper.tamiyo.overdue import ROUND_NS
 from tests.rounds import germinate, heartbeat, opened, vote
 

@@ -16,11 +16,11 @@ from esper.bus.publisher import Publisher
 from esper.errors import SettingError
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_ms
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
-from esper.runtime import namesake
-from esper.runtime.namesake import RECENT_MS, Newcomer, require_alone
+from esper.runtime.beside import namesake
+from esper.runtime.beside.namesake import RECENT_MS, Newcomer, require_alone
 from tests.rounds import heartbeat
 
 LONG_S = 3_600.0

@@ -12,8 +12,8 @@ import torch
 from esper.cli import replay
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
-from esper.leyline.validate_runs import NUM_NUMERICS, run_began
-from esper.runtime.retrace import Life
+from esper.leyline.validate.runs import NUM_NUMERICS, run_began
+from esper.runtime.history.retrace import Life
 from esper.session.numerics import ENVIRONMENT, numerics
 from tests.log_kit import began
 

@@ -11,8 +11,8 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 from esper.errors import RefusedError
-from esper.tolaria.bank import Bank
-from esper.tolaria.optimizers import Optimizers
+from esper.tolaria.optimizers.optimizers import Optimizers
+from esper.tolaria.state.bank import Bank
 from tests.optimizer_kit import APPLIED, Host, Kind, Sprout, command, give_gradients, governed, same, start
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from esper.tolaria.bank import Bank
-from esper.tolaria.optimizers import Optimizers
+from esper.tolaria.optimizers.optimizers import Optimizers
+from esper.tolaria.state.bank import Bank
 from tests.optimizer_kit import APPLIED, Kind, Sprout, alone, command, give_gradients, same
 
 WAYS: dict[str, dict[str, float]] = {

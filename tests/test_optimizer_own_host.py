@@ -13,7 +13,7 @@ import torch
 from torch.optim import lr_scheduler
 
 from esper.errors import SettingError
-from esper.tolaria.optimizers import Optimizers
+from esper.tolaria.optimizers.optimizers import Optimizers
 from tests.optimizer_kit import APPLIED, Host, Kind, Reason, command, governed, refusal, same
 from tests.seed_kit import Op, new_host
 from tests.session_kit import on_seed, order, train, unsteered

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from esper.leyline import contracts as pb
-from esper.tolaria.optimizers import Optimizers
+from esper.tolaria.optimizers.optimizers import Optimizers
 from tests.optimizer_kit import APPLIED, Kind, Reason, Sprout, adjustment, alone, command, refusal
 
 RENEWING = [

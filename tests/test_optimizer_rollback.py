@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch.optim import lr_scheduler
 
-from esper.tolaria import moments
-from esper.tolaria.bank import Bank
+from esper.tolaria.optimizers import moments
+from esper.tolaria.state.bank import Bank
 from tests.optimizer_kit import Host, Seedling, Sprout, governed, optimizers
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from esper.leyline import contracts as pb
-from esper.tolaria.optimizers import Optimizers
+from esper.tolaria.optimizers.optimizers import Optimizers
+from esper.tolaria.optimizers.surroundings import Surroundings
 from esper.tolaria.reduce import SeedReducer
-from esper.tolaria.surroundings import Surroundings
 from tests.optimizer_kit import (
     APPLIED,
     FAILED,

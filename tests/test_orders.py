@@ -6,14 +6,14 @@ import hashlib
 
 import pytest
 
-from esper.bus.delivery import Delivery
+from esper.bus.group.delivery import Delivery
 from esper.errors import RefusedError, TrainingError
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.leyline.envelope import DeadlineKind, Header
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opened
-from esper.runtime.orders import MOST_HELD, MOST_REFUSED, Orders
+from esper.runtime.beside.orders import MOST_HELD, MOST_REFUSED, Orders
 
 HEADER = Header(
     key_id=1,

@@ -12,7 +12,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.leyline.entries import entry_order
 from esper.leyline.envelope import unpack
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
 from tests.altered import altered

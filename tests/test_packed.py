@@ -16,10 +16,10 @@ from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.envelope import DeadlineKind, Header
 from esper.leyline.kinds import Domain, Role
-from esper.leyline.validate import validate
+from esper.leyline.validate.messages import validate
 from esper.narset.layout import MOST_ROW_BYTES
-from esper.narset.packed import LEARN_AFTER, Packed, readings
 from esper.narset.regional import Regional
+from esper.narset.zero_copy import LEARN_AFTER, Packed, readings
 
 AT_NS = 1_700_000_000_000_000_000
 NAMES = ("loss", "norm", "step_ms")

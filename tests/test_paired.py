@@ -8,7 +8,7 @@ import random
 import numpy as np
 import torch
 
-from esper.kasmina.paired import Holdout, gains, interval
+from esper.kasmina.gates.ablation import Holdout, gains, interval
 from tests.seed_kit import FAILED, Bench, Host, Op, Reason, held_out, loss_of, new_host
 
 QUANTILE = 2.128045234184983  # of the standard normal at 1 - 0.05 / 3, from a table

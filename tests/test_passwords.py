@@ -13,11 +13,11 @@ from typer.testing import CliRunner, Result
 
 from esper.bus.runs import RunRecord
 from esper.cli.main import app
-from esper.cli.plan import Place, planned
+from esper.cli.running.plan import Place, planned
 from esper.errors import SettingError
-from esper.leyline.keyring import KEYRINGS, MasterKeyring
-from esper.runtime.runfile import parse
-from esper.runtime.unit import Plan
+from esper.leyline.keys.keyring import KEYRINGS, MasterKeyring
+from esper.runtime.crew.runfile import parse
+from esper.runtime.crew.unit import Plan
 
 RUN = "toy-0a1b2c3d"
 FILE = """

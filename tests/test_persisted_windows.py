@@ -6,13 +6,13 @@ import pytest
 import structlog
 
 from esper.bus.connect import Redis
+from esper.bus.group.outbox import Outbox
+from esper.bus.group.settlement import Settlement
 from esper.bus.names import key
-from esper.bus.outbox import Outbox
-from esper.bus.settlement import Settlement
 from esper.errors import RefusedError, StaleLeaseError
 from esper.leyline.replay import ReplayGuard
-from esper.runtime.missing import Missing
-from esper.runtime.windows import Found, ReplacedError, UnreadableError, Windows
+from esper.runtime.serving.missing import Missing
+from esper.runtime.serving.windows import Found, ReplacedError, UnreadableError, Windows
 from tests.sealed import NOW_MS, command, controller, worker_opener
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
-from esper.leyline.validate_telemetry import packet as packet_rule, telemetry_frame
+from esper.leyline.validate.telemetry import packet as packet_rule, telemetry_frame
 from esper.narset.regional import Regional
 
 AT_NS = 1_700_000_000_000_000_000

@@ -14,14 +14,14 @@ from subprocess import PIPE
 
 import pytest
 
-from esper.bus.credentials import PASSWORD, USERNAME
+from esper.bus.client.credentials import PASSWORD, USERNAME
 from esper.bus.runs import RunRecord
 from esper.cli.demo import demo_file
-from esper.cli.fleet import example, groups
-from esper.cli.plan import Place, planned
-from esper.cli.ports import free_port
-from esper.runtime.runfile import parse
-from esper.runtime.unit import Plan
+from esper.cli.running.fleet import example, groups
+from esper.cli.running.plan import Place, planned
+from esper.cli.running.ports import free_port
+from esper.runtime.crew.runfile import parse
+from esper.runtime.crew.unit import Plan
 
 RECORD = RunRecord("digits-0a1b2c3d", "digits", "redis://there:1", Path("/run/esper/digits-0a1b2c3d"))
 PLACE = Place(RECORD, Path("/runs/digits-0a1b2c3d"))
@@ -132,10 +132,10 @@ def test_ranks_of_a_group_meet_at_one_port_and_replicas_know_of_no_group() -> No
 def test_nobody_else_gets_a_port_between_its_choice_and_the_ranks_meeting_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("esper.cli.ports._choices", count())
+    monkeypatch.setattr("esper.cli.running.ports._choices", count())
     chosen = [free_port() for _ in range(100)]
 
-    monkeypatch.setattr("esper.cli.ports._choices", count())
+    monkeypatch.setattr("esper.cli.running.ports._choices", count())
     with socket.create_server(("127.0.0.1", chosen[0])):
         other = free_port()
 
@@ -146,7 +146,9 @@ def test_nobody_else_gets_a_port_between_its_choice_and_the_ranks_meeting_there(
 def test_processes_of_one_number_in_two_containers_choose_different_ports() -> None:
     if shutil.which("unshare") is None or subprocess.run([*CONTAINED, "true"], capture_output=True).returncode != 0:
         pytest.skip("no container can be made here")
-    choosing = "import os; from esper.cli.ports import free_port; print(os.getpid(), free_port(), flush=True); input()"
+    choosing = (
+        "import os; from esper.cli.running.ports import free_port; print(os.getpid(), free_port(), flush=True); input()"
+    )
     command = [*CONTAINED, sys.executable, "-c", choosing]
 
     with ExitStack() as both:  # at once: numbers of containers that have ended are given out again

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from esper.bus.connect import Redis
-from esper.bus.consumer import Pace
-from esper.bus.inbox import Inbox
+from esper.bus.group.consumer import Pace
+from esper.bus.group.inbox import Inbox
 from esper.bus.names import key
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened
-from esper.narset.packed import Packed
-from esper.runtime.aggregate import Aggregator
+from esper.narset.zero_copy import Packed
+from esper.runtime.aggregator.loop import Aggregator
 from tests.bus_kit import drain, num_pending, put
 from tests.tiers import PausedOutbox, Tiers
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from esper.kasmina.meter import norm_of
+from esper.kasmina.gates.meter import norm_of
 from esper.kasmina.pruning.pruner import Pruning
 from esper.kasmina.pruning.units import WEIGHT
 from esper.leyline import contracts as pb

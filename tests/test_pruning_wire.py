@@ -14,7 +14,7 @@ from esper.kasmina.pruning.plan import plan
 from esper.kasmina.pruning.pruner import Pruning
 from esper.leyline import commands, contracts as pb
 from esper.leyline.envelope import BODY_CAP_BYTES, COMMAND_CAP_BYTES
-from esper.leyline.validate import rule_of
+from esper.leyline.validate.messages import rule_of
 from tests.pruning_kit import lift, mask, response
 from tests.rounds import heartbeat
 

@@ -101,7 +101,7 @@ async def test_a_rank_that_is_late_is_named_alone_where_redis_answers(
     run: ScriptedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "LOOK_S", 60.0)
-    monkeypatch.setattr("esper.runtime.receipts.ROSTER_S", 60.0)
+    monkeypatch.setattr("esper.runtime.watching.receipts.ROSTER_S", 60.0)
     await run.beat(1)
     async with Controller.connect(run.name) as controller:
         receipt = await controller.pause()

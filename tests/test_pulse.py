@@ -11,14 +11,14 @@ from collections.abc import Iterator
 import pytest
 
 from esper.leyline import contracts as pb
-from esper.runtime.alarm import EVICTED
-from esper.runtime.pulse import Pulse, is_stopped
+from esper.runtime.beside.alarm import EVICTED
+from esper.runtime.beside.pulse import Pulse, is_stopped
 from tests.clocks import Clock
 from tests.rounds import heartbeat
 
 LISTENS = """
 import os, sys, time
-from esper.runtime.alarm import await_alarm
+from esper.runtime.beside.alarm import await_alarm
 ring = await_alarm()
 child = os.fork()
 if child == 0:

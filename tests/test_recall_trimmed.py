@@ -10,10 +10,10 @@ from structlog.testing import capture_logs
 from esper.bus.connect import Redis, ServerClock
 from esper.bus.names import key
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener
-from esper.runtime.recall import Recaller
+from esper.runtime.beside.recall import Recaller
 
 
 @pytest.mark.parametrize(("oldest", "is_told"), [("7000-0", True), ("5000-0", False)])

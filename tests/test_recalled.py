@@ -10,7 +10,7 @@ import pytest
 from esper.leyline import contracts as pb
 from esper.session.resuming import common_start
 from esper.tolaria.boundary import Boundary
-from esper.tolaria.recalled import still_to_do
+from esper.tolaria.state.recalled import still_to_do
 from tests.rank_kit import Averaging
 from tests.rounds import commit_order
 

@@ -10,9 +10,9 @@ import pytest
 from esper.client import Controller
 from esper.errors import CommandFailedError, UnansweredError
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
-from esper.runtime.receipts import Ledger
+from esper.runtime.watching.receipts import Ledger
 from tests.scripted import ScriptedRun, accepted, rejected
 
 ENTRY = "1700000000000-0"

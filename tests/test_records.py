@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from esper.kasmina.records import MOST_RECORDS, dispensable
+from esper.kasmina.seeds.records import MOST_RECORDS, dispensable
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import CULLED, FOSSILIZED, GERMINATED, TRAINING
 

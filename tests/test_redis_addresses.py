@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pytest
 
 from esper.bus import connect
-from esper.bus.addresses import address
-from esper.bus.cluster import key_of
-from esper.bus.credentials import completed, nameless
-from esper.bus.delivery import Delivery
+from esper.bus.client.addresses import address
+from esper.bus.client.cluster import key_of
+from esper.bus.client.credentials import completed, nameless
+from esper.bus.group.delivery import Delivery
+from esper.bus.group.settlement import Settlement
 from esper.bus.protocol import Argument
-from esper.bus.settlement import Settlement
 from esper.errors import RefusedError, SettingError
 from esper.leyline import contracts as pb
 

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias, TypeVar
 import pytest
 
 from esper.bus.embedded import EmbeddedRedis, find_server
-from esper.bus.script import RELEASE, SETTLE, arguments
-from esper.bus.settlement import Settlement
+from esper.bus.group.script import RELEASE, SETTLE, arguments
+from esper.bus.group.settlement import Settlement
 from tests.simulation.model import RefusalError, Word
 from tests.simulation.server import server
 

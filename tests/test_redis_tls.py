@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from esper.bus import connect, diagnosis
-from esper.bus.credentials import completed
+from esper.bus import connect
+from esper.bus.client import diagnosis
+from esper.bus.client.credentials import completed
 from esper.bus.embedded import EmbeddedRedis, asked, launched
 from esper.bus.faults import LostError
 from esper.errors import BusError, SettingError

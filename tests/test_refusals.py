@@ -6,15 +6,15 @@ from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
 from esper.bus.connect import Redis
-from esper.bus.delivery import Delivery
-from esper.bus.inbox import Inbox
+from esper.bus.group.delivery import Delivery
+from esper.bus.group.inbox import Inbox
+from esper.bus.group.outbox import Outbox
 from esper.bus.names import key
-from esper.bus.outbox import Outbox
 from esper.errors import EsperError, RefusedError
 from esper.leyline import contracts as pb
-from esper.runtime.figures import RefusalMetrics
-from esper.runtime.refusals import NUM_LETTERS, Refusals
-from esper.runtime.serve import serve
+from esper.runtime.operations.figures import RefusalMetrics
+from esper.runtime.serving.loop import serve
+from esper.runtime.serving.refusals import NUM_LETTERS, Refusals
 from tests.bus_kit import num_pending
 from tests.clocks import Clock
 

@@ -6,7 +6,7 @@ import pytest
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
-from esper.leyline.validate import validate
+from esper.leyline.validate.messages import validate
 from esper.narset.regional import GAP_S, GONE_S, Regional
 
 

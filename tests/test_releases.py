@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 from esper.cli import replay
 from esper.cli.main import app
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
-from esper.runtime import logbook
-from esper.runtime.retrace import Life, lives
+from esper.runtime.history import logbook
+from esper.runtime.history.retrace import Life, lives
 from esper.version import running
 from tests.log_kit import began, toy
 

@@ -7,11 +7,11 @@ import pytest
 from esper.cli import replay
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
-from esper.leyline.validate_rounds import worker_report
-from esper.leyline.validate_runs import run_began
-from esper.runtime.logbook import opened
-from esper.runtime.parting import history, parting
-from esper.runtime.retrace import Life
+from esper.leyline.validate.rounds import worker_report
+from esper.leyline.validate.runs import run_began
+from esper.runtime.history.decision_diff import history, parting
+from esper.runtime.history.logbook import opened
+from esper.runtime.history.retrace import Life
 from tests.log_kit import WORKERS, Writer, began, toy
 
 WHOLE, STEPS = b"w" * 32, 9

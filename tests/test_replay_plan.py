@@ -12,12 +12,12 @@ from google.protobuf.message import Message
 from typer.testing import CliRunner
 
 from esper.cli.main import app
-from esper.cli.rerun import Patience
+from esper.cli.running.rerun import Patience
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.leyline.kinds import Role
-from esper.runtime.logbook import opened
-from esper.runtime.retrace import NotReplayableError, plans
+from esper.runtime.history.logbook import opened
+from esper.runtime.history.retrace import NotReplayableError, plans
 from tests.log_kit import ADOPT, REPORT, Writer, began, planned, toy
 from tests.rounds import seed_command
 

@@ -9,7 +9,7 @@ from esper.errors import EvictedError
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
 from esper.leyline.succession import Succession, in_force
-from esper.runtime.orders import Orders
+from esper.runtime.beside.orders import Orders
 from tests.barrier_kit import MS, PROMISE_STEPS, RANK, RANKS, Barriers, Rank
 from tests.rounds import heartbeat
 

@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import pytest
 
-from esper.bus.delivery import Delivery
+from esper.bus.group.delivery import Delivery
 from esper.errors import EvictedError
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
-from esper.runtime.orders import Orders
+from esper.runtime.beside.orders import Orders
 from esper.tamiyo.coordinator import Coordinator
-from esper.tamiyo.ghosts import Ghosts
+from esper.tamiyo.evicted_replicas import Ghosts
 from esper.tamiyo.outcome import Outcome
 from esper.tolaria.boundary import Boundary
 from tests.rounds import (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from esper.runtime.restarts import Restarts
-from esper.runtime.runfile import Restart
+from esper.runtime.crew.restarts import Restarts
+from esper.runtime.crew.runfile import Restart
 
 
 def test_the_wait_doubles_with_each_death_up_to_the_longest() -> None:

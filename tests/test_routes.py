@@ -11,9 +11,9 @@ from hypothesis import given, settings, strategies as st
 from esper.errors import RefusedError, UnsealedError
 from esper.leyline import contracts as pb
 from esper.leyline.envelope import MAGIC, DeadlineKind
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
+from esper.leyline.keys.mac import Mac
 from esper.leyline.kinds import Domain, Role
-from esper.leyline.mac import Mac
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.routes import MOST_ROUTES
 from esper.leyline.seal import Opener, Sealer

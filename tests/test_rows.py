@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from esper.leyline import contracts as pb
-from esper.leyline.validate_telemetry import telemetry_frame
-from esper.runtime.packets import Origin, signals, telemetry
-from esper.tolaria.rows import Rows
+from esper.leyline.validate.telemetry import telemetry_frame
+from esper.runtime.beside.packets import Origin, signals, telemetry
+from esper.tolaria.rows.rows import Rows
 from tests.counted_kit import calls_in
 from tests.seed_kit import new_host, optimizer_of
 from tests.session_kit import backward, unsteered

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from esper.cli.fleet import example
+from esper.cli.running.fleet import example
 from esper.errors import SettingError
-from esper.runtime import runfile
-from esper.runtime.runfile import RunFile, kinds, parse
+from esper.runtime.crew import runfile
+from esper.runtime.crew.runfile import RunFile, kinds, parse
 
 
 def read(*lines: str) -> RunFile:

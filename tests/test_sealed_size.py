@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
 

@@ -11,19 +11,19 @@ import pytest
 from structlog.testing import capture_logs
 
 from esper.bus.connect import Redis, ServerClock
-from esper.bus.consumer import Pace
-from esper.bus.delivery import Delivery
-from esper.bus.inbox import Inbox
+from esper.bus.group.consumer import Pace
+from esper.bus.group.delivery import Delivery
+from esper.bus.group.inbox import Inbox
+from esper.bus.group.outbox import Outbox
+from esper.bus.group.settlement import Settlement
 from esper.bus.names import key
-from esper.bus.outbox import Outbox
-from esper.bus.settlement import Settlement
 from esper.errors import UnsealedError
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opened, Opener, Sealer
-from esper.runtime.refusals import NUM_LETTERS, Refusals
-from esper.runtime.serve import serve
+from esper.runtime.serving.loop import serve
+from esper.runtime.serving.refusals import NUM_LETTERS, Refusals
 from tests.bus_kit import bodies, num_pending, put, reads_ahead
 from tests.sealed import command
 

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from torch import nn
 
 from esper.errors import SettingError, TrainingError
-from esper.kasmina import ledger
+from esper.kasmina.gates import ledger
 from esper.leyline import contracts as pb
 from esper.session import Session
 from tests.optimizer_kit import same

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from esper.leyline import contracts as pb
 from esper.leyline.levels import rank
-from esper.tolaria.rows import IN_FLIGHT, Rows
+from esper.tolaria.rows.rows import IN_FLIGHT, Rows
 
 DEBUG, INFO, WARNING, CRITICAL = (
     pb.TelemetryLevel.TELEMETRY_DEBUG,

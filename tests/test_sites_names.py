@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from esper.errors import SettingError
-from esper.kasmina.naming import bare_name, found, modules_at, undistributed
+from esper.kasmina.slots.naming import bare_name, found, modules_at, undistributed
 
 
 class Model(nn.Module):

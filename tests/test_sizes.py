@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,9 @@ def test_no_file_is_longer_than_350_lines(folder: str) -> None:
     written = (path for path in (ROOT / folder).rglob("*.py") if not path.stem.endswith("_pb2"))
 
     assert [str(path.relative_to(ROOT)) for path in written if num_lines(path) > 350] == []
+
+
+def test_no_folder_of_the_package_holds_more_than_forty_modules() -> None:
+    held = Counter(path.parent for path in (ROOT / "esper").rglob("*.py") if path.stem != "__init__")
+
+    assert {str(folder.relative_to(ROOT)): num for folder, num in held.items() if num > 40} == {}

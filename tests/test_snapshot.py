@@ -7,10 +7,10 @@ import torch
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
-from esper.tolaria.digest import parameter_digest
-from esper.tolaria.optimizers import Optimizers
+from esper.tolaria.optimizers.optimizers import Optimizers
 from esper.tolaria.reduce import SeedReducer
-from esper.tolaria.snapshot import Snapshot, Snapshots
+from esper.tolaria.state.digest import parameter_digest
+from esper.tolaria.state.snapshot import Snapshot, Snapshots
 from tests.optimizer_kit import Seedling
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from esper.errors import SettingError
-from esper.kasmina.state_tensor import Column, GPUStateTensor
+from esper.kasmina.seeds.state_tensor import Column, GPUStateTensor
 
 
 def test_the_ten_columns_stand_where_the_documents_put_them() -> None:

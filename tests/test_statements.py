@@ -11,13 +11,13 @@ import torch
 
 import esper
 from esper.bus import connect, names, tail
-from esper.bus.outbox import Outbox
+from esper.bus.group.outbox import Outbox
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
-from esper.leyline.validate import validate
-from esper.runtime.statements import Statements
+from esper.leyline.validate.messages import validate
+from esper.runtime.beside.statements import Statements
 from esper.session import Session
 from esper.session.chronicle import Chronicle
 from tests.link_kit import Unanswered

@@ -7,9 +7,9 @@ import math
 
 import pytest
 
-from esper.cli.dashboard import line
 from esper.cli.demo import rows
-from esper.cli.summary import Collected, barriers, commands, host_accuracy, shortcomings, summary
+from esper.cli.output.dashboard import line
+from esper.cli.running.summary import Collected, barriers, commands, host_accuracy, shortcomings, summary
 from esper.leyline import contracts as pb
 from esper.narset import totals
 from esper.view.rounds import percentile

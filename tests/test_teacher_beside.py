@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import linear
 
-from esper.tolaria.arrivals import Arrival, Relay
+from esper.tolaria.teachers.arrivals import Arrival, Relay
 
 
 def test_a_teacher_that_is_tried_beside_a_step_leaves_the_step_its_casts() -> None:

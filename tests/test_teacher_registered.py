@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from esper.errors import RefusedError
 from esper.kernels.teacher.settings import TeacherSettings
 from esper.leyline import contracts as pb
-from esper.tolaria.teachers import ELSEWHERE, Teachers, TeacherSource
+from esper.tolaria.teachers.teachers import ELSEWHERE, Teachers, TeacherSource
 from tests.altered import altered
 from tests.teacher_kit import Professor, Starved, Told, answers, professor, questions, saved, teachers
 

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from esper.leyline import contracts as pb
-from esper.leyline.validate import validate
+from esper.leyline.validate.messages import validate
 from esper.narset.regional import Regional
-from esper.runtime.packets import Format, Origin, telemetry
+from esper.runtime.beside.packets import Format, Origin, telemetry
 
 CRITICAL = pb.TelemetryLevel.TELEMETRY_CRITICAL
 

@@ -7,7 +7,7 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 
 from esper.cli.interrupting import ends
-from esper.cli.terminal import MOST_WAITING, Terminal, terminal
+from esper.cli.output.terminal import MOST_WAITING, Terminal, terminal
 
 
 def test_what_is_written_comes_out_in_order() -> None:

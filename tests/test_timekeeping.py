@@ -10,14 +10,14 @@ import pytest
 
 from esper.bus import names
 from esper.bus.connect import Redis, ServerClock, writer
-from esper.bus.inbox import Inbox
+from esper.bus.group.inbox import Inbox
 from esper.runtime import access
-from esper.runtime.health import Health
-from esper.runtime.refusals import Refusals
+from esper.runtime.operations.health import Health
+from esper.runtime.operations.upkeep import Duties, Post, kept_up
+from esper.runtime.operations.vitals import Look
+from esper.runtime.serving.refusals import Refusals
 from esper.runtime.settings import Settings
 from esper.runtime.timekeeping import look_again
-from esper.runtime.upkeep import Duties, Post, kept_up
-from esper.runtime.vitals import Look
 from tests.bus_kit import own_server
 from tests.many_servers import free_ports
 from tests.scripted import ScriptedRun

@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from esper.bus import connect
-from esper.bus.credentials import completed
+from esper.bus.client.credentials import completed
 from esper.bus.embedded import EmbeddedRedis, asked
 from esper.bus.faults import LostError, UntrustedError
 from esper.bus.outage import Outage

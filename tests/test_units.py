@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from esper.runtime.procs import is_left, look
-from esper.runtime.runfile import Limits, Restart
-from esper.runtime.spawn import NotStartedError, Program
-from esper.runtime.unit import NotAskedError, Plan, State, Unit
+from esper.runtime.crew.procs import is_left, look
+from esper.runtime.crew.runfile import Limits, Restart
+from esper.runtime.crew.spawn import NotStartedError, Program
+from esper.runtime.crew.unit import NotAskedError, Plan, State, Unit
 from tests.crew_kit import AT_ONCE, STAY, Said, unit, while_tended
 
 HOW = {"ended_with": "exit code 3"}
@@ -167,7 +167,7 @@ async def test_started_anew_it_does_not_meet_the_file_that_ended_it(tmp_path: Pa
 
 
 async def test_limits_hold_in_the_process(tmp_path: Path) -> None:
-    from esper.cli.plan import words
+    from esper.cli.running.plan import words
 
     told = words(Limits(nice=7, open_files=64, memory_mb=512, core_mb=0, cpu_s=99))
     script = "nice; ulimit -n; ulimit -d; ulimit -c; ulimit -t"

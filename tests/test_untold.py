@@ -10,12 +10,12 @@ from torch import nn
 
 from esper.leyline import contracts as pb
 from esper.leyline.envelope import BODY_CAP_BYTES
-from esper.leyline.validate_telemetry import telemetry_frame
+from esper.leyline.validate.telemetry import telemetry_frame
 from esper.narset.regional import Regional
-from esper.runtime.packets import Origin, signals, telemetry
+from esper.runtime.beside.packets import Origin, signals, telemetry
 from esper.session import Session
-from esper.tolaria.rows import Rows
-from esper.tolaria.untold import MOST_UNTOLD
+from esper.tolaria.rows.dropped_events import MOST_UNTOLD
+from esper.tolaria.rows.rows import Rows
 from tests.link_kit import Unanswered
 from tests.seed_kit import Op
 from tests.session_kit import on_seed, order, unsteered

@@ -13,13 +13,13 @@ from typer.testing import CliRunner, Result
 
 from esper.bus import runs
 from esper.cli import operate
-from esper.cli.keeping import answer
 from esper.cli.main import app
+from esper.cli.running.keeping import answer
 from esper.cli.up import last_word, namesakes, sentence
-from esper.runtime import control
-from esper.runtime.crew import Crew, Notes
-from esper.runtime.runfile import Restart
-from esper.runtime.unit import Unit
+from esper.runtime.crew import control
+from esper.runtime.crew.crew import Crew, Notes
+from esper.runtime.crew.runfile import Restart
+from esper.runtime.crew.unit import Unit
 from tests.crew_kit import STAY, Said, plan, unit
 from tests.deploy_kit import ROOT
 

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain, domain_of, kind_of, type_of
-from esper.leyline.validate import validate
+from esper.leyline.validate.messages import validate
 from tests.sealed import ENTRY, NOW_MS, command, controller, refusal, worker_opener
 
 DIGEST = bytes(32)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from esper.leyline.keyring import MasterKey, MasterKeyring, Validity
+from esper.leyline.keys.keyring import MasterKey, MasterKeyring, Validity
 from esper.leyline.kinds import Domain, Role, type_of
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opener, check_signature

@@ -12,10 +12,10 @@ import pytest
 from esper.examples.hostile import ISSUED_AT_BYTE, SEAL_BYTES
 from esper.leyline import contracts as pb
 from esper.leyline.archive import Entry
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
-from esper.runtime.audit import Audit, audit
-from esper.runtime.logbook import read_file
+from esper.runtime.history.audit import Audit, audit
+from esper.runtime.history.logbook import read_file
 from tests.altered import altered
 from tests.log_kit import ADOPT, GERMINATE, NOW_MS, WORKERS, Writer, commit, toy
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from esper.bus import connect
-from esper.bus.inbox import Inbox
+from esper.bus.group.inbox import Inbox
 from esper.bus.names import key
 from esper.errors import BusError
-from esper.runtime.health import Health
-from esper.runtime.vitals import Look
+from esper.runtime.operations.health import Health
+from esper.runtime.operations.vitals import Look
 from tests.bus_kit import drain, own_server, put
 
 

@@ -11,17 +11,18 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from esper.bus import connect, counters, names
-from esper.bus.counters import Count
+from esper.bus import connect, names
 from esper.bus.faults import ForbiddenError
-from esper.bus.inbox import Inbox
+from esper.bus.group.inbox import Inbox
+from esper.bus.upkeep import counters
+from esper.bus.upkeep.counters import Count
 from esper.client import Controller
 from esper.errors import UnknownRunError
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import RoleKeyring
+from esper.leyline.keys.keyring import RoleKeyring
 from esper.leyline.seal import Opened
 from esper.runtime.access import Access
-from esper.runtime.watching import Look, Watch, may_publish, reach, watching
+from esper.runtime.watching.live import Look, Watch, may_publish, reach, watching
 from tests.bus_kit import own_server
 from tests.scripted import ScriptedRun
 from tests.web_kit import give_observer

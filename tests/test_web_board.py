@@ -6,7 +6,7 @@ import json
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Opened, Sealer
 from tests.rounds import optimizer

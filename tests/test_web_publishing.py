@@ -10,7 +10,7 @@ import pytest
 from esper.errors import BusError, SettingError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain, Role
-from esper.runtime.watching import reach
+from esper.runtime.watching.live import reach
 from esper.web.publishing import OPERATIONS, described
 from esper.web.serving import site_of
 from esper.web.tokens import Token

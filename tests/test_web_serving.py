@@ -8,7 +8,7 @@ from esper.bus import names
 from esper.bus.publisher import Publisher
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
-from esper.runtime.watching import reach
+from esper.runtime.watching.live import reach
 from esper.web.serving import site_of, tell
 from tests.rounds import seed_command
 from tests.scripted import ScriptedRun, applied, cancelled, seed_state

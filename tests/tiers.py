@@ -10,23 +10,23 @@ from dataclasses import dataclass, field
 from google.protobuf.message import Message
 
 from esper.bus.connect import Redis, ServerClock
-from esper.bus.consumer import Pace
 from esper.bus.faults import LostError
-from esper.bus.inbox import Inbox
+from esper.bus.group.consumer import Pace
+from esper.bus.group.inbox import Inbox
+from esper.bus.group.outbox import Outbox
+from esper.bus.group.settlement import Settlement
 from esper.bus.names import key, region_key
-from esper.bus.outbox import Outbox
-from esper.bus.settlement import Settlement
 from esper.errors import StaleLeaseError
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
 from esper.narset.global_ import Global, met_of
-from esper.narset.packed import readings
 from esper.narset.regional import Regional
 from esper.narset.totals import Totals, decode
-from esper.runtime.aggregate import Aggregator, Place, Seam, opening
-from esper.runtime.record import Counted
+from esper.narset.zero_copy import readings
+from esper.runtime.aggregator.loop import Aggregator, Place, Seam, opening
+from esper.runtime.aggregator.lost_state import Counted
 from tests.bus_kit import bodies, put
 
 Clock = Callable[[], float]

@@ -9,7 +9,7 @@ from functools import cache
 from google.protobuf.message import Message
 
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import RoleKeyring
+from esper.leyline.keys.keyring import RoleKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opened, Opener, Sealer
 from esper.narset.totals import Totals, encode

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 from starlette.types import ASGIApp, Message
 
-from esper.leyline.keyring import RoleKeyring
+from esper.leyline.keys.keyring import RoleKeyring
 from esper.leyline.kinds import Role
 from esper.web.app import Publish, Site, application
 from esper.web.board import Board

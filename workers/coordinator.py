@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from esper.runtime import collecting
+from esper.runtime import gc_policy
 
-with collecting.loading(*collecting.OPTIONAL):
+with gc_policy.loading(*gc_policy.OPTIONAL):
     import asyncio
 
     from esper.bus import names
     from esper.bus.connect import Redis, reader, wait_ready, writer
-    from esper.leyline.keyring import RoleKeyring
+    from esper.leyline.keys.keyring import RoleKeyring
     from esper.leyline.kinds import Role
     from esper.runtime import access, logging, process, settings
-    from esper.runtime.coordinate import Desk
-    from esper.runtime.figures import MissingMetrics
-    from esper.runtime.leading import CoordinatorSettings as CoordinatorSettings, seated
-    from esper.runtime.lease import Standby
-    from esper.runtime.trimming import trimmer
-    from esper.runtime.upkeep import Duties, Post, kept_up
+    from esper.runtime.coordinator.assembly import CoordinatorSettings as CoordinatorSettings, seated
+    from esper.runtime.coordinator.lease import Standby
+    from esper.runtime.coordinator.loop import Desk
+    from esper.runtime.operations.figures import MissingMetrics
+    from esper.runtime.operations.trimming import trimmer
+    from esper.runtime.operations.upkeep import Duties, Post, kept_up
     from esper.tamiyo.coordinator import Coordinator
 
 

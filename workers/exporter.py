@@ -13,7 +13,7 @@ from esper.errors import SettingError
 from esper.leyline.kinds import Role
 from esper.narset.running import checked_bounds
 from esper.runtime import access, logging, process, settings
-from esper.runtime.upkeep import Post
+from esper.runtime.operations.upkeep import Post
 
 
 class ExporterSettings(settings.Settings):

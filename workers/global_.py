@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from esper.runtime import collecting
+from esper.runtime import gc_policy
 
-with collecting.loading(*collecting.OPTIONAL):
+with gc_policy.loading(*gc_policy.OPTIONAL):
     import asyncio
     from secrets import token_hex
 
     from esper.bus import connect, names
-    from esper.bus.consumer import Pace
-    from esper.bus.inbox import Inbox
-    from esper.bus.outbox import Outbox
+    from esper.bus.group.consumer import Pace
+    from esper.bus.group.inbox import Inbox
+    from esper.bus.group.outbox import Outbox
     from esper.leyline import contracts as pb
     from esper.leyline.kinds import Domain, Role
     from esper.leyline.seal import Opener, Sealer
     from esper.narset.global_ import Global
     from esper.runtime import access, logging, process, settings
-    from esper.runtime.aggregate import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
+    from esper.runtime.aggregator.loop import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
+    from esper.runtime.operations.upkeep import Duties, Post, kept_up
     from esper.runtime.timekeeping import kept_right
-    from esper.runtime.upkeep import Duties, Post, kept_up
 
 
 class GlobalSettings(settings.Settings):

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from esper.runtime import collecting
+from esper.runtime import gc_policy
 
-with collecting.loading(*collecting.OPTIONAL):
+with gc_policy.loading(*gc_policy.OPTIONAL):
     import asyncio
 
     from esper.errors import BusError, EsperError
     from esper.leyline import contracts as pb
     from esper.leyline.kinds import Role
-    from esper.runtime import access, assembly, logging, namesake, process, pulse, settings, timekeeping
-    from esper.runtime.alarm import rung_if_evicted
-    from esper.runtime.lanes import Lanes
-    from esper.runtime.launcher import while_launched
-    from esper.runtime.packets import Origin
-    from esper.runtime.told import RuntimeSettings
-    from esper.runtime.trainer_figures import TrainerMetrics
-    from esper.runtime.upkeep import Duties, Post, kept_up
+    from esper.runtime import access, logging, process, settings, timekeeping
+    from esper.runtime.beside import assembly, namesake, pulse
+    from esper.runtime.beside.alarm import rung_if_evicted
+    from esper.runtime.beside.lanes import Lanes
+    from esper.runtime.beside.launcher import while_launched
+    from esper.runtime.beside.options import RuntimeSettings
+    from esper.runtime.beside.packets import Origin
+    from esper.runtime.beside.trainer_figures import TrainerMetrics
+    from esper.runtime.operations.upkeep import Duties, Post, kept_up
 
 
 async def main(stopping: asyncio.Event) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from esper.errors import EsperError
-from esper.runtime import collecting, logging, process, settings
+from esper.runtime import gc_policy, logging, process, settings
 
 
 class TrainerSettings(settings.Settings):
@@ -30,8 +30,8 @@ def main() -> None:
     """Train until told to stop. torch comes after the settings, which may be refused."""
     chosen = settings.load(TrainerSettings)
     logging.configure(chosen, role="trainer", worker=chosen.name, run=chosen.run)
-    collecting.end_soon()
-    with collecting.loading():
+    gc_policy.end_soon()
+    with gc_policy.loading():
         import_module("esper.session.attach")  # what its first line with esper would load, and most of torch with it
         from esper.examples.train_digits import train
     try:

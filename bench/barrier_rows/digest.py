@@ -11,7 +11,7 @@ from esper.bench.arm import Ready
 from esper.bench.figures import DERIVED, Figure
 from esper.bench.timing.clock import timed
 from esper.bench.timing.pairs import in_turns
-from esper.tolaria.digest import parameter_digest
+from esper.tolaria.state.digest import parameter_digest
 from report import quantile
 
 NUM = 10_000_000

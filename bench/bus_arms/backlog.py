@@ -11,11 +11,11 @@ from bus_arms.pace import NUMBER_AND_TIME
 from bus_arms.streams import ADD_SAME, GROUP, SliceError, plain
 from bus_arms.traffic import BATCH, RUN
 from esper.bus import connect, names
-from esper.bus.consumer import Pace
-from esper.bus.delivery import Delivery
-from esper.bus.inbox import Inbox
-from esper.bus.outbox import Outbox
-from esper.bus.settlement import Settlement
+from esper.bus.group.consumer import Pace
+from esper.bus.group.delivery import Delivery
+from esper.bus.group.inbox import Inbox
+from esper.bus.group.outbox import Outbox
+from esper.bus.group.settlement import Settlement
 
 STREAM, DONE = names.key(RUN, "votes"), names.key(RUN, "backlog-done")
 BODY = bytes(226)

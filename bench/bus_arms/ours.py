@@ -11,19 +11,19 @@ from google.protobuf.message import Message
 from bus_arms.streams import CONSUMER, GROUP, check_consumed, check_published, fill, plain
 from bus_arms.traffic import BATCH, RUN, SEALED_BY, message, number_and_time, opener, sealed, sealer
 from esper.bus import connect, names
-from esper.bus.consumer import Pace
-from esper.bus.delivery import Delivery
-from esper.bus.inbox import Inbox
-from esper.bus.outbox import Outbox
+from esper.bus.group.consumer import Pace
+from esper.bus.group.delivery import Delivery
+from esper.bus.group.inbox import Inbox
+from esper.bus.group.outbox import Outbox
+from esper.bus.group.settlement import Settlement
 from esper.bus.publisher import Publisher
-from esper.bus.settlement import Settlement
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener
-from esper.runtime.missing import Missing
-from esper.runtime.serve import serve
-from esper.runtime.windows import Windows
+from esper.runtime.serving.loop import serve
+from esper.runtime.serving.missing import Missing
+from esper.runtime.serving.windows import Windows
 
 Read: TypeAlias = Callable[[Delivery], Opened]
 Handle: TypeAlias = Callable[[Opened], Iterable[tuple[str, bytes]]]

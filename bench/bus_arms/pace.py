@@ -15,13 +15,13 @@ from bus_arms.ours import noting, reading
 from bus_arms.streams import CONSUMER, GROUP, check_handled, plain
 from bus_arms.traffic import BATCH, KEY, RUN, SEALED_BY, message, number_and_time, opener, sealer
 from esper.bus import connect, names
-from esper.bus.consumer import Pace
-from esper.bus.inbox import Inbox
-from esper.bus.outbox import Outbox
+from esper.bus.group.consumer import Pace
+from esper.bus.group.inbox import Inbox
+from esper.bus.group.outbox import Outbox
 from esper.bus.publisher import Publisher
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened
-from esper.runtime.serve import serve
+from esper.runtime.serving.loop import serve
 
 PATIENCE_S = 30.0
 TELEMETRY_NICE = 10

@@ -12,7 +12,7 @@ from importlib import import_module
 import uvloop
 
 from esper.bench.rounds.lines import given
-from esper.runtime.collecting import collect_seldom
+from esper.runtime.gc_policy import collect_seldom
 from esper.runtime.sorting import load_numpy
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from google.protobuf.message import Message
 
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opener, Sealer

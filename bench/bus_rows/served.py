@@ -18,7 +18,7 @@ from esper.bench.rounds.part import PartError
 from esper.bench.row import Measurement
 from esper.bench.timing.blame import ArmFailedError
 from esper.bus.embedded import EmbeddedRedis
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from report import Report
 
 

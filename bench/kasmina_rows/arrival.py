@@ -17,9 +17,9 @@ from esper.bench.effort import Effort, Mode
 from esper.bench.figures import Figure
 from esper.bench.row import Comparison
 from esper.bench.statistics.summary import AGAIN, figures_of
-from esper.bench.work.models import LARGE_TEACHER, mlp
-from esper.bench.work.teachers import written
-from esper.tolaria.teachers import Teachers, TeacherSource
+from esper.bench.work.teachers.models import LARGE_TEACHER, mlp
+from esper.bench.work.teachers.modes import written
+from esper.tolaria.teachers.teachers import Teachers, TeacherSource
 
 WIDTH, BATCH, MOST_STEPS = 512, 128, 20_000
 NUM: Mapping[Mode, int] = {"quick": 2, "gate": 4, "full": 10}  # arrivals

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from esper.bench.effort import Effort, Mode
 from esper.bench.figures import Figure, Ratio
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.evidence import Sources
 from esper.kasmina.executor import Executor
+from esper.kasmina.gates.ablation import Holdout, gains
+from esper.kasmina.gates.evidence import Sources
 from esper.kasmina.moves import Outcome
-from esper.kasmina.paired import Holdout, gains
 from esper.leyline import contracts as pb
 
 # Short windows, so that a seed lives for some 200 steps; bounds and looks are those of every run.

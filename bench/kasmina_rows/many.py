@@ -18,8 +18,8 @@ from esper.bench.statistics.summary import AGAIN, figures_of
 from esper.bench.timing.collector import settled_collector
 from esper.bench.timing.comparing import paired, warm_up
 from esper.bench.work.attached import Timer
-from esper.bench.work.grown import grow
 from esper.bench.work.hosts import Size
+from esper.bench.work.seeds.grown import grow
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
 from esper.kernels.blueprints import BLUEPRINTS

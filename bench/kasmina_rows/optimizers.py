@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from esper.bench.arm import Ready
-from esper.bench.work.planted import NUM_SEEDS, SHAPES, Planted, alone, planted
-from esper.tolaria.surroundings import Surroundings
+from esper.bench.work.seeds.planted import NUM_SEEDS, SHAPES, Planted, alone, planted
+from esper.tolaria.optimizers.surroundings import Surroundings
 
 FLOATS_MOVED = 7  # gradient, weight and both moments read; weight and both moments written
 RATE, CLIP = 1e-3, 1e-3

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from esper.bench.effort import Effort, Mode
 from esper.bench.figures import Figure
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.isolation import measured, norm, shadow
-from esper.kasmina.ledger import Ledger
+from esper.kasmina.gates.ledger import Ledger
+from esper.kasmina.isolation.functions import measured, norm, shadow
 from esper.kernels.blueprints import BLUEPRINTS
 
 ROW = "kasmina-pull"

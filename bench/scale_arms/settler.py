@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 
 from esper.bus import connect
-from esper.bus.consumer import Pace
-from esper.bus.inbox import Inbox
+from esper.bus.group.consumer import Pace
+from esper.bus.group.inbox import Inbox
+from esper.bus.group.outbox import Outbox
+from esper.bus.group.settlement import Settlement
 from esper.bus.names import beside
-from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
-from esper.bus.settlement import Settlement
 from scale_arms import traffic
 
 

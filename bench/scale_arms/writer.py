@@ -7,7 +7,7 @@ import time
 import redis.asyncio
 
 from esper.bus import connect
-from esper.bus.delivery import FIELD
+from esper.bus.group.delivery import FIELD
 from esper.bus.publisher import Publisher
 from scale_arms import traffic
 

@@ -10,16 +10,16 @@ from contextlib import asynccontextmanager
 from bus_arms.streams import plain
 from bus_arms.traffic import RUN, master
 from esper.bus import connect
-from esper.bus.consumer import Pace
-from esper.bus.inbox import Inbox
-from esper.bus.outbox import Outbox
+from esper.bus.group.consumer import Pace
+from esper.bus.group.inbox import Inbox
+from esper.bus.group.outbox import Outbox
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
 from esper.narset.global_ import Global
-from esper.narset.packed import readings
 from esper.narset.regional import Regional
-from esper.runtime.aggregate import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
+from esper.narset.zero_copy import readings
+from esper.runtime.aggregator.loop import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
 from telemetry_arms.streams import STOP, check_folded, fill
 from telemetry_arms.traffic import GLOBAL, REGION, REGIONAL, TELEMETRY, TOTALS, WINDOWS, sealed
 

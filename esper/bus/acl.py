@@ -8,8 +8,8 @@ from functools import partial
 from hashlib import sha256
 from typing import Literal
 
+from esper.bus.client.version import numbers
 from esper.bus.names import LOGGED, POSITIONED, RUNS_KEY, SETTLED, STREAMS, Stream, key, region_key
-from esper.bus.version import numbers
 
 Way = Literal["read", "write", "both"]
 

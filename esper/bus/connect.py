@@ -19,18 +19,18 @@ from redis.credentials import CredentialProvider
 from redis.driver_info import DriverInfo
 from redis.exceptions import RedisError
 
-from esper.bus.addresses import Address, address
-from esper.bus.cluster import ClusterRedis
-from esper.bus.credentials import OF_A_FILE, PASSWORD, PASSWORD_FILE, USERNAME
+from esper.bus.client.abort import TcpConnection, UnixConnection
+from esper.bus.client.addresses import Address, address
+from esper.bus.client.cluster import ClusterRedis
+from esper.bus.client.credentials import OF_A_FILE, PASSWORD, PASSWORD_FILE, USERNAME
+from esper.bus.client.sentinel import WatchedRedis
+from esper.bus.client.server import Redis, as_it_came
+from esper.bus.client.tls import TlsConnection
+from esper.bus.client.urls import Node
+from esper.bus.client.version import numbers, version_of
 from esper.bus.faults import FailingDiskError, LostError, without_password
 from esper.bus.outage import Outage
 from esper.bus.passwords import Held
-from esper.bus.sentinel import WatchedRedis
-from esper.bus.server import Redis, as_it_came
-from esper.bus.severed import TcpConnection, UnixConnection
-from esper.bus.tls import TlsConnection
-from esper.bus.urls import Node
-from esper.bus.version import numbers, version_of
 from esper.errors import BusError, SettingError
 
 __all__ = ["Redis", "ServerClock", "check_server", "client", "reader", "server_ms", "wait_ready", "writer"]

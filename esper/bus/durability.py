@@ -8,12 +8,12 @@ from typing import Any, Literal, TypeAlias, cast
 
 import structlog
 
+from esper.bus.client.version import numbers, version_of
 from esper.bus.connect import Redis, check_server
-from esper.bus.delivery import FIELD
 from esper.bus.faults import LostError, UnavailableError, without_password
+from esper.bus.group.delivery import FIELD
 from esper.bus.protocol import pairs_of
 from esper.bus.publisher import Publisher
-from esper.bus.version import numbers, version_of
 from esper.errors import BusError, SettingError
 
 Wanted: TypeAlias = Literal["fast", "durable"]

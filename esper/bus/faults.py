@@ -6,7 +6,7 @@ import re
 
 from redis import exceptions
 
-from esper.bus.credentials import user_told, without_password as without_password
+from esper.bus.client.credentials import user_told, without_password as without_password
 from esper.errors import BusError
 
 

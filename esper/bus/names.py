@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from secrets import token_hex
 
 from esper.errors import SettingError
-from esper.leyline.printed import printable
+from esper.leyline.terminal_text import printable
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,48}")

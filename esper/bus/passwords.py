@@ -8,9 +8,9 @@ from pathlib import Path
 import structlog
 
 from esper.bus.acl import ADMIN, user_name
-from esper.bus.credentials import PASSWORD, PASSWORD_FILE, USERNAME
+from esper.bus.client.credentials import PASSWORD, PASSWORD_FILE, USERNAME
 from esper.errors import SettingError
-from esper.leyline.keyfile import private_text, replace_private
+from esper.leyline.keys.keyfile import private_text, replace_private
 
 log = structlog.get_logger()
 OF_THE_RUN = ("worker", "coordinator", "regional", "global")

@@ -10,13 +10,13 @@ cancellation, it knows that the reply to its last Ask never arrived.
 Time is an injected clock (monotonic seconds), jitter an injected random.Random: a simulation drives the same code that
 `esper.bus.drive` drives against a server. The protocols:
 
-    Consumer(source, pace, surroundings)                            esper/bus/consumer.py
+    Consumer(source, pace, surroundings)                            esper/bus/group/consumer.py
         .open()                                     Steps[bool]     the group is there; whether it was made now
         .next_batch(wait=...)                       Steps[list[Delivery]]
         .ahead()                                    Steps[list[Delivery]]   new entries, while a batch is in hand
         .release(unread)                            Steps[int]      hand back what is pending; how many
         .rewind(ahead), .abandon(batch)             no steps: they say what became of batches
-    settle(settlement, memory, token, patience)     Steps[list[str]]        esper/bus/settling.py
+    settle(settlement, memory, token, patience)     Steps[list[str]]        esper/bus/group/settling.py
     recall(hash_key, patience)                      Steps[dict[bytes, bytes]]
 """
 

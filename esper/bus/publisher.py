@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from esper.bus.connect import Redis
-from esper.bus.delivery import FIELD
 from esper.bus.faults import UnavailableError
+from esper.bus.group.delivery import FIELD
 
 
 class Publisher:

@@ -15,7 +15,7 @@ from secrets import token_hex
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from esper.bus.credentials import completed
+from esper.bus.client.credentials import completed
 from esper.bus.embedded import LONGEST_SOCKET_PATH
 from esper.bus.names import RUNS_KEY, checked_name, checked_run, new_run_id
 from esper.bus.passwords import of_role

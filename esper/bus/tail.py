@@ -11,10 +11,10 @@ from typing import Any
 import structlog
 
 from esper.bus.backoff import Backoff
+from esper.bus.client.deadline import in_time
 from esper.bus.connect import WRITE_S, Redis
-from esper.bus.deadline import in_time
-from esper.bus.delivery import Row, body_of, entries_of
 from esper.bus.faults import LostError
+from esper.bus.group.delivery import Row, body_of, entries_of
 from esper.bus.protocol import Argument
 
 BLOCK_MS = 1000

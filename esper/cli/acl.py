@@ -15,13 +15,13 @@ import typer
 
 from esper.bus import connect
 from esper.bus.acl import ADMIN, NOBODY, USERS, admin, hashed, line, user_name
-from esper.bus.credentials import PASSWORD, PASSWORD_FILE, USERNAME, completed
+from esper.bus.client.credentials import PASSWORD, PASSWORD_FILE, USERNAME, completed
 from esper.bus.faults import without_password
 from esper.bus.names import checked_run
 from esper.bus.passwords import file_named, write
 from esper.bus.protocol import pairs_of
 from esper.errors import SettingError
-from esper.leyline.keyfile import replace_whole
+from esper.leyline.keys.keyfile import replace_whole
 
 KEPT = re.compile(rf"^{PASSWORD}=(?P<password>[A-Za-z0-9_-]{{43}})$", re.MULTILINE)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from esper.bus import connect, dead
+from esper.bus import connect
+from esper.bus.upkeep import dead
 from esper.client import Controller
 from esper.leyline import contracts as pb
 from esper.runtime import access

@@ -13,20 +13,21 @@ from typing import Any, TypeVar
 
 import typer
 
-from esper.bus import connect, dead, names
-from esper.bus.dead import Choice, Letter
-from esper.bus.delivery import FIELD
-from esper.cli.moments import NOW, after
+from esper.bus import connect, names
+from esper.bus.group.delivery import FIELD
+from esper.bus.upkeep import dead
+from esper.bus.upkeep.dead import Choice, Letter
 from esper.cli.options import RUNS, AnyKeyring, AsJson, LoggedRun, RunsDir, SameRun, Since, logged
-from esper.cli.verdict import ending_with
+from esper.cli.output.moments import NOW, after
+from esper.cli.output.verdict import ending_with
 from esper.leyline.archive import Entry
 from esper.leyline.entries import entry_ms
-from esper.leyline.printed import printable
-from esper.leyline.rolekeys import RoleKeyring
-from esper.runtime import logbook
-from esper.runtime.audit import peeked
-from esper.runtime.logbook import Logbook, Read, opened
-from esper.runtime.provenance import PROOFS, Deed, Provenance, Rejection, Signer, traced, whole
+from esper.leyline.keys.rolekeys import RoleKeyring
+from esper.leyline.terminal_text import printable
+from esper.runtime.history import logbook
+from esper.runtime.history.audit import peeked
+from esper.runtime.history.logbook import Logbook, Read, opened
+from esper.runtime.history.provenance import PROOFS, Deed, Provenance, Rejection, Signer, traced, whole
 from esper.view.wording import told
 
 UNSIGNED = 1

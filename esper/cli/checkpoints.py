@@ -14,9 +14,9 @@ import typer
 
 from esper.cli.options import AsJson
 from esper.errors import CheckpointError, EsperError, SettingError
-from esper.leyline.printed import printable
-from esper.leyline.rolekeys import RoleKeyring
-from esper.runtime.checkpoint_keys import keyring_for
+from esper.leyline.keys.rolekeys import RoleKeyring
+from esper.leyline.terminal_text import printable
+from esper.runtime.history.checkpoint_keys import keyring_for
 from esper.tolaria.checkpoints.keyed import KeyringSigner
 from esper.tolaria.checkpoints.manifest import Manifest
 from esper.tolaria.checkpoints.store import NAME, TENSORS, Store

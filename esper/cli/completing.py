@@ -76,7 +76,7 @@ def live_runs(run: str | None = None) -> list[str]:
 def logged(run: str | None = None) -> list[str]:
     """The same, and ids of runs that have ended, whose logs lie below ./runs."""
     from esper.cli.options import RUNS
-    from esper.runtime.logbook import EXPORT, LOG
+    from esper.runtime.history.logbook import EXPORT, LOG
 
     ended = {path.parent.parent.name for path in RUNS.glob(f"*/{LOG}/{EXPORT}")}
     return sorted(ended.union(live_runs()))
@@ -148,7 +148,7 @@ SOURCES: dict[str, Callable[[str | None], list[str]]] = {
     "phase": partial(words, "esper.leyline.commands:PHASES"),
     "tier": partial(words, "esper.client:TIERS"),
     "emergency level": partial(words, "esper.leyline.commands:LEVELS"),
-    "level": partial(words, "esper.cli.sieve:LEVELS"),
+    "level": partial(words, "esper.cli.output.sieve:LEVELS"),
     "dead reason": partial(words, "esper.cli.dead:REASONS"),
 }
 """By a parameter's name, or as SOURCE_OF says."""

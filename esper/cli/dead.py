@@ -13,19 +13,20 @@ from typing import Annotated
 
 import typer
 
-from esper.bus import connect, dead
-from esper.bus.dead import ENTRY_ID, Choice, Letter
+from esper.bus import connect
 from esper.bus.names import key, row_of
-from esper.cli.letters import content, envelope, line, page, summary
-from esper.cli.moments import after, up_to
+from esper.bus.upkeep import dead
+from esper.bus.upkeep.dead import ENTRY_ID, Choice, Letter
 from esper.cli.options import AsJson, LiveRun, Since, Until
+from esper.cli.output.letters import content, envelope, line, page, summary
+from esper.cli.output.moments import after, up_to
 from esper.errors import SettingError, near
 from esper.leyline import contracts as pb
+from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.leyline.lifecycle import reason_name
-from esper.leyline.printed import printable
-from esper.leyline.rolekeys import RoleKeyring
+from esper.leyline.terminal_text import printable
 from esper.runtime import access
-from esper.runtime.reissue import Reissued, Reissuer, accepted
+from esper.runtime.history.reissue import Reissued, Reissuer, accepted
 from esper.view.wording import told as worded
 
 app = typer.Typer(name="dead", no_args_is_help=True, help="Look at, replay and purge what was set aside.")

@@ -16,15 +16,15 @@ from rich.console import Console
 from rich.table import Table
 
 from esper.cli import interrupting
-from esper.cli.cast import Cast, cast
-from esper.cli.dashboard import show
-from esper.cli.fleet import example_file
-from esper.cli.summary import shortcomings, summary
-from esper.cli.terminal import console
-from esper.cli.verdict import ending_with
-from esper.cli.witness import Witness, witness
+from esper.cli.output.dashboard import show
+from esper.cli.output.terminal import console
+from esper.cli.output.verdict import ending_with
+from esper.cli.running.cast import Cast, cast
+from esper.cli.running.fleet import example_file
+from esper.cli.running.summary import shortcomings, summary
+from esper.cli.running.witness import Witness, witness
 from esper.errors import EsperError
-from esper.runtime.runfile import RunFile
+from esper.runtime.crew.runfile import RunFile
 
 FAILED = 1
 MOST_WORKERS = 32  # the digits are 33 batches

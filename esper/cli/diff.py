@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from esper.cli.options import RUNS, AsObject, RunsDir
-from esper.cli.verdict import ending_with
+from esper.cli.output.verdict import ending_with
 from esper.errors import SettingError
-from esper.leyline.printed import printable
-from esper.runtime import logbook
-from esper.runtime.parting import Decided, Parting, history, parting
+from esper.leyline.terminal_text import printable
+from esper.runtime.history import logbook
+from esper.runtime.history.decision_diff import Decided, Parting, history, parting
 from esper.view.wording import counted
 
 PART = 1

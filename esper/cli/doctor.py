@@ -15,11 +15,11 @@ from typing import Annotated
 import typer
 
 from esper.bus import connect
-from esper.bus.credentials import completed
+from esper.bus.client.credentials import completed
 from esper.bus.embedded import EmbeddedRedis
-from esper.bus.survey import survey
+from esper.bus.upkeep.survey import survey
 from esper.cli.options import AsObject, SameRun, either
-from esper.cli.verdict import ending_with
+from esper.cli.output.verdict import ending_with
 from esper.doctor.first_message import first_message
 from esper.doctor.machine import machine_facts
 from esper.doctor.machine_checks import machine_findings
@@ -31,8 +31,8 @@ from esper.doctor.users import DEFAULT, is_shut_out, whoami
 from esper.errors import BusError, SettingError
 from esper.runtime import access
 from esper.runtime.access import Access
-from esper.runtime.findings import Finding, worst
-from esper.runtime.health import keyring
+from esper.runtime.operations.findings import Finding, worst
+from esper.runtime.operations.health import keyring
 
 UNFIT = 1
 

@@ -14,11 +14,12 @@ from esper.cli.exporting import FileKind, exporting, follow, for_scrapes, into_f
 from esper.cli.options import NamedRun, SameRun, either
 from esper.errors import SettingError
 from esper.narset.running import checked_bounds
-from esper.runtime import access, metrics
+from esper.runtime import access
 from esper.runtime.exporters.lines import MOST_BYTES, NUM_KEPT
+from esper.runtime.operations import metrics
+from esper.runtime.operations.upkeep import Post
+from esper.runtime.operations.vitals import seen
 from esper.runtime.settings import Settings
-from esper.runtime.upkeep import Post
-from esper.runtime.vitals import seen
 
 PORT = 9464
 

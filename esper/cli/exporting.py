@@ -22,8 +22,8 @@ from esper.runtime.exporters.exposition import Exposed, Exposition, Kept, kept
 from esper.runtime.exporters.files import held
 from esper.runtime.exporters.lines import MOST_BYTES, NUM_KEPT, JsonLines
 from esper.runtime.exporters.loop import NOTHING, Export, Sink
-from esper.runtime.figures import counted
-from esper.runtime.health import Health
+from esper.runtime.operations.figures import counted
+from esper.runtime.operations.health import Health
 from esper.runtime.timekeeping import kept_right
 
 FileKind: TypeAlias = Literal["tensorboard", "jsonl"]

@@ -15,8 +15,8 @@ import typer
 from esper.bus.names import checked_run
 from esper.cli.options import AsJson
 from esper.errors import SettingError
-from esper.leyline.keyfile import read_private
-from esper.leyline.keyring import KEYRINGS, LIFETIME_S, OVERLAP_S, SECOND_NS, MasterKeyring, RoleKeyring, Validity
+from esper.leyline.keys.keyfile import read_private
+from esper.leyline.keys.keyring import KEYRINGS, LIFETIME_S, OVERLAP_S, SECOND_NS, MasterKeyring, RoleKeyring, Validity
 from esper.leyline.kinds import Role
 from esper.view.wording import counted
 

@@ -12,8 +12,8 @@ import typer
 
 from esper.cli.options import RUNS, Keyring, LoggedRun, RunsDir, SameRun, logged
 from esper.errors import SettingError
-from esper.leyline.rolekeys import RoleKeyring
-from esper.runtime import logbook
+from esper.leyline.keys.rolekeys import RoleKeyring
+from esper.runtime.history import logbook
 
 
 def log(

@@ -18,7 +18,7 @@ from typer.main import get_command
 
 from esper.cli import completing, manual
 from esper.errors import EsperError, SettingError, UnknownRunError, near
-from esper.runtime import collecting
+from esper.runtime import gc_policy
 from esper.runtime.printing import FULL
 from esper.version import __version__
 
@@ -43,7 +43,7 @@ HOMES = {
     "report": ("esper.cli.report:report", "Write the report of a run, from its log, as one HTML file."),
     "replay": ("esper.cli.replay:replay", "Run a finished run again from its log, and compare its parameters."),
     "diff": ("esper.cli.diff:diff", "Show where the decisions of two runs part."),
-    "bench": ("esper.cli.bench:app", "Measure what it costs: list rows, run them, compare runs, write a report."),
+    "bench": ("esper.cli.bench.app:app", "Measure what it costs: list rows, run them, compare runs, write a report."),
     "checkpoints": ("esper.cli.checkpoints:app", "List and verify the checkpoints in a folder."),
     "acl": ("esper.cli.acl:acl", "Write an ACL file for Redis, with a user for each role of a run."),
     "keys": ("esper.cli.keys:app", "Make, list, rotate and retire keys."),
@@ -81,7 +81,7 @@ class Lazy(TyperGroup):
         options["standalone_mode"] = False  # else the library prints usage errors its own way
         status: Any = 0
         open_closed_streams()
-        collecting.end_soon()
+        gc_policy.end_soon()
         try:
             status = super().main(args, prog_name, **options)
             sys.stdout.flush()  # what is left to write meets a closed pipe here, not at the interpreter's end
@@ -185,7 +185,7 @@ def drop_the_rest() -> None:
 
 def load(name: str) -> Any:
     """The sub-command itself: a Typer app, what builds one, or a plain function."""
-    from esper.cli.quiet import log_to_stderr
+    from esper.cli.output.quiet import log_to_stderr
 
     log_to_stderr()
     return command_named(name)
@@ -195,7 +195,7 @@ def load(name: str) -> Any:
 def command_named(name: str) -> Any:
     """What it is made of never changes: tests that call a command a hundred times in one process make it once."""
     module, attribute = HOMES[name][0].split(":")
-    with collecting.loading("opentelemetry"):
+    with gc_policy.loading("opentelemetry"):
         home = getattr(import_module(module), attribute)
     if attribute == "build":
         home = home()

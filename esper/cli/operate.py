@@ -14,7 +14,7 @@ import typer
 from esper.bus import runs
 from esper.cli.options import AsJson, SameRun, either
 from esper.errors import SettingError
-from esper.runtime import control
+from esper.runtime.crew import control
 
 KILLED = 1
 LOOK_S = 0.05

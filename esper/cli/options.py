@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from esper.cli.moments import EXPECTED
+from esper.cli.output.moments import EXPECTED
 from esper.errors import SettingError
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]

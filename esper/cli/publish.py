@@ -194,6 +194,6 @@ async def _persist(
 
 
 def _tell(receipt: Any, as_json: bool) -> None:
-    from esper.cli.format import as_dict, receipt_line
+    from esper.cli.output.format import as_dict, receipt_line
 
     print(notation.dumps(as_dict(receipt)) if as_json else receipt_line(receipt), flush=True)

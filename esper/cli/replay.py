@@ -15,17 +15,17 @@ import typer
 
 from esper.cli.interrupting import interruptible
 from esper.cli.options import RUNS, AsObject, Keyring, LoggedRun, RunsDir, SameRun, logged
-from esper.cli.rerun import ReplayFailedError, train
-from esper.cli.verdict import ending_with
+from esper.cli.output.verdict import ending_with
+from esper.cli.running.rerun import ReplayFailedError, train
 from esper.errors import SettingError
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
-from esper.leyline.printed import printable
-from esper.runtime import logbook
-from esper.runtime.logbook import Read
-from esper.runtime.releases import UNTOLD, other_release
-from esper.runtime.retrace import Life, NotReplayableError, lives, plans
+from esper.leyline.terminal_text import printable
+from esper.runtime.history import logbook
+from esper.runtime.history.logbook import Read
+from esper.runtime.history.releases import UNTOLD, other_release
+from esper.runtime.history.retrace import Life, NotReplayableError, lives, plans
 from esper.view.wording import counted
 
 DIFFERS = 1

@@ -12,7 +12,7 @@ import typer
 from esper.bench.output.placed import place
 from esper.bus.names import NAME
 from esper.cli.options import RUNS, AsObject, Keyring, LoggedRun, RunsDir, SameRun, logged
-from esper.cli.verdict import ending_with
+from esper.cli.output.verdict import ending_with
 
 if TYPE_CHECKING:
     from esper.web.finished import Finished
@@ -40,12 +40,12 @@ def report(
 
 
 async def _read(run: str, runs_dir: Path, keyring: Path | None) -> tuple[Finished, str]:
-    from esper.runtime import logbook, said
+    from esper.runtime.history import logbook, report_store
     from esper.web.finished import fold
     from esper.web.report import html
 
     book, keys = await logbook.find(run, runs_dir, keyring)
     opens = keys is not None and bool(keys.roles)
-    beside = said.opened(await logbook.beside(run, runs_dir, keyring), keys) if keys and opens else ()
+    beside = report_store.opened(await logbook.beside(run, runs_dir, keyring), keys) if keys and opens else ()
     finished = fold(book, keys, beside)
     return finished, html(finished)

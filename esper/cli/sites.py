@@ -20,11 +20,11 @@ from rich.table import Table
 
 from esper.cli.options import AsObject
 from esper.errors import SettingError
-from esper.runtime import collecting
+from esper.runtime import gc_policy
 from esper.view.wording import counted
 
 if TYPE_CHECKING:
-    from esper.kasmina.survey import SiteView
+    from esper.kasmina.slots.survey import SiteView
 
 EXPECTED = "package.module:callable or path/to/file.py:callable, a callable that returns a model, or (model, inputs)"
 NARROWEST = 120  # columns; a pipe has none of its own
@@ -46,8 +46,8 @@ def sites(
     arguments. Without inputs there is no forward, and no shapes.
     """
     place, name = parts(factory)
-    with collecting.loading():  # torch, once there is something to look at
-        from esper.kasmina.survey import as_inputs, example, survey
+    with gc_policy.loading():  # torch, once there is something to look at
+        from esper.kasmina.slots.survey import as_inputs, example, survey
         from esper.kernels.installed import installed_blueprints
     with redirect_stdout(sys.stderr):  # what the model's own code prints is no part of the answer
         model, inputs = built(place, name, factory)
@@ -75,7 +75,7 @@ def parts(factory: str) -> tuple[str, str]:
     sys.path.insert(0, "")  # as `python -m` has it
     why = f"No module named {place!r}"
     try:
-        with collecting.loading():  # the packages that it is in
+        with gc_policy.loading():  # the packages that it is in
             if find_spec(place) is not None:
                 return place, name
     except (ImportError, ValueError) as error:

@@ -12,7 +12,7 @@ from esper.leyline.lifecycle import CULLED, EMBARGOED
 
 if TYPE_CHECKING:
     from esper.leyline import contracts as pb
-    from esper.runtime.heard import Heard, Workers
+    from esper.runtime.watching.liveness import Heard, Workers
     from esper.view.picture import Picture
     from esper.view.seeds import Moment
 
@@ -47,7 +47,7 @@ async def _status(run: str | None, as_json: bool) -> None:
 
 def as_object(run_id: str, beats: Workers, why: Mapping[str, str]) -> dict[str, object]:
     """For machines. Culled is a seed that is gone on any worker; of the others what is known is the rollback."""
-    from esper.cli import format as form
+    from esper.cli.output import format as form
 
     gone = {state.seed_id for beat in beats.values() for state in beat.seeds if state.stage in GONE}
     return {
@@ -60,7 +60,7 @@ def as_object(run_id: str, beats: Workers, why: Mapping[str, str]) -> dict[str, 
 
 def headline(run_id: str, beats: Workers) -> str:
     """How many workers were heard of; of how many, where some were not."""
-    from esper.runtime.heard import complete, world_size
+    from esper.runtime.watching.liveness import complete, world_size
     from esper.view.wording import counted
 
     all_heard = complete(beats) or not beats
@@ -70,7 +70,7 @@ def headline(run_id: str, beats: Workers) -> str:
 
 def worker_lines(heard: Heard, why: Mapping[str, str], now_ms: int) -> list[str]:
     """A line of each worker, below it those of its seeds; last the lines that all workers have in common."""
-    from esper.cli import format as form
+    from esper.cli.output import format as form
     from esper.view.naming import by_value
 
     seeds = {name: seed_lines(beat, why) for name, beat in heard.beats.items()}
@@ -84,7 +84,7 @@ def worker_lines(heard: Heard, why: Mapping[str, str], now_ms: int) -> list[str]
 
 def seed_lines(beat: pb.Heartbeat, why: Mapping[str, str]) -> list[str]:
     """One of each seed, in the order of the numbers in their names."""
-    from esper.cli import format as form
+    from esper.cli.output import format as form
     from esper.view.naming import by_value
 
     states = sorted(beat.seeds, key=lambda each: by_value(each.seed_id))
@@ -100,7 +100,7 @@ def common_lines(told: Sequence[Sequence[str]]) -> list[str]:
 
 async def _picture(run: str | None) -> Picture:
     """Of what was said lately; with the keys of an observer, also of what was asked."""
-    from esper.runtime.watching import reach, watching
+    from esper.runtime.watching.live import reach, watching
     from esper.view.picture import Picture
 
     found = await reach(run)

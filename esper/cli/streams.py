@@ -9,17 +9,18 @@ from typing import Annotated, Any
 
 import typer
 
-from esper.bus import connect, counters
-from esper.bus.counters import Count
-from esper.bus.groups import groups_of
+from esper.bus import connect
+from esper.bus.group.groups import groups_of
 from esper.bus.names import key, shown
-from esper.bus.survey import Group, StreamView, survey
-from esper.bus.tidy import IDLE_MS, forget_group
+from esper.bus.upkeep import counters
+from esper.bus.upkeep.counters import Count
+from esper.bus.upkeep.survey import Group, StreamView, survey
+from esper.bus.upkeep.tidy import IDLE_MS, forget_group
 from esper.cli.options import AsJson, LiveRun
 from esper.errors import SettingError, listed, near
-from esper.leyline.printed import printable
+from esper.leyline.terminal_text import printable
 from esper.runtime import access
-from esper.runtime.tallies import LOGS, REPEATED, redelivered, tallied
+from esper.runtime.operations.tallies import LOGS, REPEATED, redelivered, tallied
 
 REPEATS = ("replayed", "duplicate")
 ROLES = ("coordinator", "regional", "global")

@@ -15,8 +15,8 @@ import typer
 from esper.cli.options import AsJson, NamedRun, SameRun, Since, Until, either
 
 if TYPE_CHECKING:
-    from esper.cli.passages import Passage
-    from esper.cli.sieve import Sieve
+    from esper.cli.output.passages import Passage
+    from esper.cli.output.sieve import Sieve
     from esper.leyline.seal import Opened
 
 Tier = Annotated[str, typer.Option(help="worker (telemetry), region (regional), global, receipts or state.")]
@@ -45,8 +45,8 @@ def tail(
     json: AsJson = False,
 ) -> None:
     """Follow telemetry, receipts or states of a live run. With --until it ends there."""
-    from esper.cli.passages import Passage
-    from esper.cli.sieve import Sieve
+    from esper.cli.output.passages import Passage
+    from esper.cli.output.sieve import Sieve
 
     follows = (last is None and not until) if follow is None else follow
     passage = Passage.of(since, until, last, follows, time.time())
@@ -63,7 +63,7 @@ class Printing:
 
     def show(self, opened: Opened) -> bool:
         """Print it; False: it was the last one."""
-        from esper.cli import format as form
+        from esper.cli.output import format as form
 
         print(form.as_json(opened) if self.as_json else fitting(form.line(opened)), flush=True)
         self.num_shown += 1
@@ -72,7 +72,7 @@ class Printing:
 
 async def _tail(run: str | None, tier: str, passage: Passage, sieve: Sieve, printing: Printing) -> None:
     from esper.bus import connect
-    from esper.cli.passages import Reading
+    from esper.cli.output.passages import Reading
     from esper.client import Controller
     from esper.runtime import access
 

@@ -19,22 +19,23 @@ import typer
 from rich.console import Console
 
 from esper.bus.runs import RunRecord, list_live
-from esper.cli.dashboard import show
-from esper.cli.detach import detached
-from esper.cli.fleet import Fleet, Parting, example, example_file, fleet
 from esper.cli.interrupting import ends
-from esper.cli.keeping import drained_at_end, kept
-from esper.cli.quiet import log_to
-from esper.cli.terminal import console
+from esper.cli.output.dashboard import show
+from esper.cli.output.quiet import log_to
+from esper.cli.output.terminal import console
+from esper.cli.running.detach import detached
+from esper.cli.running.fleet import Fleet, Parting, example, example_file, fleet
+from esper.cli.running.keeping import drained_at_end, kept
 from esper.errors import EsperError
-from esper.leyline.printed import printable
-from esper.runtime import notify, runfile
-from esper.runtime.crew import Crew
-from esper.runtime.died import last_lines
+from esper.leyline.terminal_text import printable
+from esper.runtime import notify
+from esper.runtime.crew import runfile
+from esper.runtime.crew.crash_report import last_lines
+from esper.runtime.crew.crew import Crew
+from esper.runtime.crew.runfile import RunFile
+from esper.runtime.crew.unit import ENDED, State
 from esper.runtime.ending import end
-from esper.runtime.runfile import RunFile
-from esper.runtime.unit import ENDED, State
-from esper.runtime.watching import of_record, watching
+from esper.runtime.watching.live import of_record, watching
 from esper.view.picture import Picture
 
 DONE, FAILED = 0, 1

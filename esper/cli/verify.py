@@ -9,10 +9,10 @@ from dataclasses import asdict
 import typer
 
 from esper.cli.options import RUNS, AnyKeyring, AsJson, LoggedRun, RunsDir, SameRun, logged
-from esper.cli.verdict import ending_with
-from esper.leyline.printed import printable
-from esper.runtime import logbook
-from esper.runtime.audit import Audit, Finding, audit
+from esper.cli.output.verdict import ending_with
+from esper.leyline.terminal_text import printable
+from esper.runtime.history import logbook
+from esper.runtime.history.audit import Audit, Finding, audit
 
 FOUND = 1
 

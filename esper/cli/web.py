@@ -45,7 +45,7 @@ def web(
 
 
 async def _web(run: str | None, place: Place, token_file: Path | None, as_json: bool) -> None:
-    from esper.runtime.watching import reach
+    from esper.runtime.watching.live import reach
     from esper.web import serving
     from esper.web.guards import is_loopback
     from esper.web.tokens import chosen

@@ -6,16 +6,16 @@ import asyncio
 import time
 
 from esper.bus.connect import Redis, ServerClock
-from esper.bus.inbox import Inbox
+from esper.bus.group.inbox import Inbox
+from esper.bus.group.outbox import Outbox
+from esper.bus.group.settlement import Settlement
 from esper.bus.names import key, new_run_id
-from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
-from esper.bus.settlement import Settlement
 from esper.doctor.facts import FirstMessage
 from esper.doctor.rights import is_refusal
 from esper.errors import BusError, EsperError
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opener, Sealer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from esper.doctor.facts import MachineFacts
-from esper.runtime.findings import Finding, Status, judged
+from esper.runtime.operations.findings import Finding, Status, judged
 
 MIB = 1 << 20
 TORCH, PYTHON = (2, 13), (3, 11)

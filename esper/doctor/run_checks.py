@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from esper.bus.acl import USERS, adds, joins, looks, user_name
 from esper.bus.names import STREAMS
-from esper.bus.survey import Group, StreamView
+from esper.bus.upkeep.survey import Group, StreamView
 from esper.doctor.facts import Rights
 from esper.leyline.entries import LAST_ID
 from esper.leyline.kinds import Role
-from esper.runtime.findings import Finding, judged
+from esper.runtime.operations.findings import Finding, judged
 
 PENDING_WARN_S = 60.0
 LAG_WARN = 1_000

@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping
 from typing import Any, cast
 
+from esper.bus.client.version import version_of
 from esper.bus.connect import Redis, server_ms
 from esper.bus.durability import ask_one
 from esper.bus.faults import without_password
 from esper.bus.protocol import pairs_of
-from esper.bus.version import version_of
 from esper.doctor.facts import ServerFacts
 from esper.doctor.users import default_user, has_named_users, told, whoami
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from esper.bus.acl import enforceable
+from esper.bus.client.version import numbers
 from esper.bus.connect import OLDEST_SERVER
-from esper.bus.version import numbers
 from esper.doctor.facts import FirstMessage, ServerFacts
-from esper.runtime.findings import Finding, Status, graded, judged
-from esper.runtime.health import SKEW_FAIL_S, SKEW_WARN_S
+from esper.runtime.operations.findings import Finding, Status, graded, judged
+from esper.runtime.operations.health import SKEW_FAIL_S, SKEW_WARN_S
 
 ROUND_TRIP_WARN_S, ROUND_TRIP_FAIL_S = 0.010, 0.500
 MEMORY_WARN, MEMORY_FAIL = 0.80, 0.95

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from esper.bus import connect
+from esper.bus.client.credentials import nameless
 from esper.bus.connect import Redis
-from esper.bus.credentials import nameless
 from esper.bus.faults import ForbiddenError, UnavailableError
 from esper.bus.protocol import pairs_of
 from esper.doctor.facts import DefaultUser

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.seed import Seed
+from esper.kasmina.seeds.seed import Seed
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import (
     BLENDING,

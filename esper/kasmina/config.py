@@ -125,7 +125,7 @@ _TEACHER = "a teacher is registered by command, and held as its TeacherSettings 
 ELSEWHERE: Final[Mapping[str, str]] = {
     "max_concurrent_kernels": "as many seeds run as there are places at the sites, see seeds_per_site",
     "blueprint_cache_size": "every blueprint is kept",
-    "telemetry_buffer_size": "rows wait in esper.tolaria.rows.Rows(capacity=...)",
+    "telemetry_buffer_size": "rows wait in esper.tolaria.rows.rows.Rows(capacity=...)",
     "performance_mode": "there is one mode",
     "torch_compile_enabled": _COMPILED,
     "fullgraph": _COMPILED,

@@ -11,26 +11,26 @@ from torch import Tensor, nn
 from esper.errors import RefusedError
 from esper.kasmina.advance import ADVANCING, wish
 from esper.kasmina.breaker import OPEN, Breaker
-from esper.kasmina.bypass import Bypasses, show_hooks_to_compiler
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.displaced import Displaced, detail_of
-from esper.kasmina.durable import DurableSeeds
-from esper.kasmina.evidence import ALONE, Sources, Witness
-from esper.kasmina.feedback import feed_back
 from esper.kasmina.fossil import Fossils, newest_generation
-from esper.kasmina.graph import Measured, batched_norms, is_at_hand, sent
+from esper.kasmina.gates.evidence import ALONE, Sources, Witness
+from esper.kasmina.gates.feedback import feed_back
+from esper.kasmina.gates.ring import GraphCounts, Ring
+from esper.kasmina.germination.kernels import Kernels
+from esper.kasmina.germination.prefetch import Prefetch
 from esper.kasmina.guards import StepFault
-from esper.kasmina.kept import Kept, keep, put_back
-from esper.kasmina.kernels import Kernels
-from esper.kasmina.monitor import HostTensors
+from esper.kasmina.isolation.graph import Measured, batched_norms, is_at_hand, sent
+from esper.kasmina.isolation.monitor import HostTensors
 from esper.kasmina.moves import Moves, Outcome, Rulings, applied
-from esper.kasmina.naming import undistributed
-from esper.kasmina.prefetch import Prefetch
-from esper.kasmina.ring import GraphCounts, Ring
-from esper.kasmina.seed import Moment, Seed, compiled_graphs
-from esper.kasmina.sites import slots_at
-from esper.kasmina.state_tensor import GPUStateTensor
-from esper.kasmina.states import States
+from esper.kasmina.seeds.durable import DurableSeeds
+from esper.kasmina.seeds.seed import Moment, Seed, compiled_graphs
+from esper.kasmina.seeds.snapshot import Kept, keep, put_back
+from esper.kasmina.seeds.state_tensor import GPUStateTensor
+from esper.kasmina.seeds.states import States
+from esper.kasmina.slots.bypass import Bypasses, show_hooks_to_compiler
+from esper.kasmina.slots.module_replacement import Displaced, detail_of
+from esper.kasmina.slots.naming import undistributed
+from esper.kasmina.slots.sites import slots_at
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from esper.kernels.budget import Budget
 from esper.leyline import contracts as pb

@@ -9,8 +9,8 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from esper.errors import RefusedError
-from esper.kasmina.seed import Seed
-from esper.kasmina.slot import Fossil, Hook, Slot
+from esper.kasmina.seeds.seed import Seed
+from esper.kasmina.slots.slot import Fossil, Hook, Slot
 from esper.kernels.residual import Residual, Scaled
 from esper.kernels.split import gathered, gathers, is_split
 from esper.leyline import contracts as pb

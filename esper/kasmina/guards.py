@@ -10,8 +10,8 @@ import torch
 
 from esper.errors import RefusedError
 from esper.kasmina.breaker import OPEN, Breaker, breakers_of
-from esper.kasmina.evidence import Witness
-from esper.kasmina.seed import Seed
+from esper.kasmina.gates.evidence import Witness
+from esper.kasmina.seeds.seed import Seed
 from esper.kernels.budget import Budget
 from esper.leyline import contracts as pb
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from esper.kasmina.seed_kd import SeedDistillation as SeedDistillation
+from esper.kasmina.seeds.seed_kd import SeedDistillation as SeedDistillation
 from esper.kernels.distillation import StaticKDLoss as StaticKDLoss
 from esper.kernels.teacher.teacher import CheckpointedTeacher as CheckpointedTeacher
 from esper.kernels.teacher.telemetry import CheckpointTelemetry as CheckpointTelemetry

@@ -14,19 +14,19 @@ from esper.kasmina.advance import ADVANCING
 from esper.kasmina.blend import AlphaSchedule, Phase
 from esper.kasmina.breaker import BREAKERS, Breaker, BreakerSettings
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.evidence import Witness
-from esper.kasmina.forgetting import forgotten, require_room
 from esper.kasmina.fossil import Fossils
-from esper.kasmina.gates import Evidence, GateResult, judge
-from esper.kasmina.germination import Findings, agreed
+from esper.kasmina.gates.evidence import Witness
+from esper.kasmina.gates.meter import Meters
+from esper.kasmina.gates.ring import LossLevel
+from esper.kasmina.gates.rules import Evidence, GateResult, judge
+from esper.kasmina.germination.germinate import Findings, agreed
+from esper.kasmina.germination.kernels import Kernels
 from esper.kasmina.guards import Guards
-from esper.kasmina.hooks import HookCensus, Remains
-from esper.kasmina.kernels import Kernels
-from esper.kasmina.meter import Meters
-from esper.kasmina.ring import LossLevel
-from esper.kasmina.seed import Moment, Seed
-from esper.kasmina.sites import neighbours, put_in_order
-from esper.kasmina.slot import Slot
+from esper.kasmina.isolation.hooks import HookCensus, Remains
+from esper.kasmina.seeds.forgetting import forgotten, require_room
+from esper.kasmina.seeds.seed import Moment, Seed
+from esper.kasmina.slots.sites import neighbours, put_in_order
+from esper.kasmina.slots.slot import Slot
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import (
     BLENDING,

@@ -11,8 +11,8 @@ from hashlib import sha256
 from typing import Any, NamedTuple, TypeAlias
 
 from esper.errors import SettingError
-from esper.leyline.bounds import ENTRY_ID
 from esper.leyline.envelope import MAX_SEALED_BYTES
+from esper.leyline.validate.bounds import ENTRY_ID
 
 FORMAT = 1
 STREAMS = ("commands", "optimizer", "decisions", "receipts", "emergency")

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from esper.errors import SettingError
 from esper.leyline import contracts as pb
-from esper.leyline.given import chosen, number, numbers, text, texts, whole
+from esper.leyline.field_checks import chosen, number, numbers, text, texts, whole
 
 Command: TypeAlias = pb.AdaptationCommand | pb.OptimizerCommand
 

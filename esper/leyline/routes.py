@@ -20,11 +20,11 @@ from esper.leyline.envelope import (
     Parts,
     cap_of,
 )
+from esper.leyline.keys.mac import Mac
+from esper.leyline.keys.rolekeys import Validity
 from esper.leyline.kinds import type_of
-from esper.leyline.mac import Mac
-from esper.leyline.rolekeys import Validity
-from esper.leyline.validate import Rule, rule_of
-from esper.leyline.validate_telemetry import Names
+from esper.leyline.validate.messages import Rule, rule_of
+from esper.leyline.validate.telemetry import Names
 from esper.leyline.window import Window
 
 MOST_ROUTES = 1024

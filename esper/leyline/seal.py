@@ -16,7 +16,7 @@ from nacl.bindings import crypto_sign
 from nacl.exceptions import BadSignatureError
 
 from esper.errors import RefusedError, UnsealedError
-from esper.leyline import bounds, contracts as pb
+from esper.leyline import contracts as pb
 from esper.leyline.checks import (
     CLOCK_SLACK_MS,
     FRESH_MS as FRESH_MS,
@@ -45,12 +45,13 @@ from esper.leyline.envelope import (
     pack_names,
     unpack,
 )
-from esper.leyline.keyring import RoleKeyring
+from esper.leyline.keys.keyring import RoleKeyring
+from esper.leyline.keys.mac import Mac
 from esper.leyline.kinds import Domain, Role, domain_of, kind_of, type_of
-from esper.leyline.mac import Mac
 from esper.leyline.replay import FINGERPRINT_BYTES, ReplayGuard, redelivered
 from esper.leyline.routes import Reading, Route, Routes, misfit
-from esper.leyline.validate_telemetry import Names
+from esper.leyline.validate import bounds
+from esper.leyline.validate.telemetry import Names
 from esper.leyline.window import RECORD
 
 EVERYONE = "*"

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from esper.leyline import contracts as pb
-from esper.leyline.validate_telemetry import Names
+from esper.leyline.validate.telemetry import Names
 from esper.narset.layout import Layout
 from esper.narset.statistics import Origin
 

@@ -9,9 +9,9 @@ from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened
 from esper.narset import totals
-from esper.narset.passing import lasting
 from esper.narset.reduction import Reduction, fitting, read_reduction
 from esper.narset.state import TierState
+from esper.narset.transient_metrics import lasting
 from esper.narset.window import Windows
 
 WINDOW_S = 0.020

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from esper.leyline import contracts as pb
-from esper.leyline.validate_telemetry import NUM_PACKETS
+from esper.leyline.validate.telemetry import NUM_PACKETS
 
 VARINT, DOUBLE, TEXT = 0, 1, 2  # how a field's value is laid out
 _VERSION, _TIME, _SOURCE, _LEVEL, _SEQUENCE, _STEP, _VALUES = 1, 3, 4, 5, 6, 7, 8

@@ -12,15 +12,15 @@ from esper.leyline.checks import CLOCK_SLACK_MS, MS_NS
 from esper.leyline.entries import entry_ms
 from esper.leyline.envelope import Header
 from esper.leyline.seal import Opened
-from esper.leyline.validate_telemetry import Names
+from esper.leyline.validate.telemetry import Names
 from esper.narset.columns import Gathering
-from esper.narset.packed import Packed
 from esper.narset.reduce import reduce_packets
 from esper.narset.reduction import Reduction, fitting
 from esper.narset.sequences import SequenceWindow
 from esper.narset.state import TierState
 from esper.narset.tables import UINT, Table, reduce_tables, table_of
 from esper.narset.window import MOST_HELD, WINDOW, Windows
+from esper.narset.zero_copy import Packed
 
 WINDOW_S = 0.010
 GAP_S = 5.0

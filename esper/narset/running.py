@@ -11,8 +11,8 @@ from typing import Any
 
 from esper.errors import SettingError
 from esper.leyline import contracts as pb
-from esper.narset.passing import lasting
 from esper.narset.sketch import read_sketch
+from esper.narset.transient_metrics import lasting
 from esper.narset.units import in_base_unit, split_labels
 
 BOUNDS = tuple(float(f"{digit}e{power}") for power in range(-5, 5) for digit in (1, 2.5, 5))

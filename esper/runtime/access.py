@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from esper.bus import runs
-from esper.bus.credentials import completed
+from esper.bus.client.credentials import completed
 from esper.bus.faults import without_password
 from esper.errors import SettingError, listed
-from esper.leyline.given import text
-from esper.leyline.keyring import RoleKeyring
+from esper.leyline.field_checks import text
+from esper.leyline.keys.keyring import RoleKeyring
 from esper.leyline.kinds import Role
 from esper.runtime.keys import kept_current
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import structlog
 
 from esper.errors import SettingError
-from esper.leyline.keyring import RoleKeyring
+from esper.leyline.keys.keyring import RoleKeyring
 from esper.runtime.ending import meanwhile
 
 LOOK_EVERY_S, SOONEST_S = 1.0, 0.1

@@ -12,7 +12,7 @@ import structlog
 import uvloop
 
 from esper.errors import EsperError, SettingError, UnknownRunError
-from esper.runtime.collecting import collect_seldom
+from esper.runtime.gc_policy import collect_seldom
 
 DONE, FAILED, MISUSED = 0, 1, 2
 DRAIN_S = 3.0

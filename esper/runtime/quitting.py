@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import structlog
 
+from esper.bus.client.deadline import in_time
 from esper.bus.connect import Redis
-from esper.bus.deadline import in_time
-from esper.bus.inbox import LAST_READ_S, Inbox
+from esper.bus.group.inbox import LAST_READ_S, Inbox
 from esper.errors import BusError
 from esper.runtime.ending import end
 

@@ -13,16 +13,16 @@ import torch
 import torch.distributed as dist
 
 from esper.errors import RuntimeLostError, SettingError, listed
-from esper.kasmina.naming import modules_at, undistributed
+from esper.kasmina.slots.naming import modules_at, undistributed
 from esper.kernels.installed import installed_blueprints
 from esper.runtime import notify, printing
-from esper.runtime.link import WORLD_SIZE, Link, await_ready
+from esper.runtime.beside.link import WORLD_SIZE, Link, await_ready
 from esper.session.host_hooks import require_unsteered
 from esper.session.joining import HeldOut, Joining
 from esper.session.options import Options, Place, SessionOptions
 from esper.session.replay_link import ReplayLink, ReplayPlace
 from esper.session.session import Session
-from esper.session.whole import (
+from esper.session.sharding_check import (
     require_every_rank,
     require_one_state,
     require_values,

@@ -7,7 +7,7 @@ import structlog
 from esper.kasmina.breaker import BREAKERS
 from esper.kernels.budget import Budget
 from esper.leyline import contracts as pb
-from esper.tolaria.rows import Rows
+from esper.tolaria.rows.rows import Rows
 
 log = structlog.get_logger()
 

@@ -12,7 +12,7 @@ import torch
 
 from esper.errors import SettingError
 from esper.kasmina.pruning.pruner import Pruning
-from esper.runtime.checkpoint_keys import key_file_for
+from esper.runtime.history.checkpoint_keys import key_file_for
 from esper.session.options import Place, SessionOptions
 from esper.tolaria.checkpoints.checkpoints import Checkpoints
 from esper.tolaria.checkpoints.keyed import KeyringSigner

@@ -11,7 +11,7 @@ from itertools import chain, islice
 import structlog
 import torch
 
-from esper.kasmina.field_report import field_report
+from esper.kasmina.seeds.field_report import field_report
 from esper.leyline import contracts as pb
 from esper.session.hardware import hardware_context
 from esper.session.portrait import Portrait

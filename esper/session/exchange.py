@@ -14,9 +14,9 @@ import structlog
 from esper.errors import RuntimeLostError, TrainingError
 from esper.leyline import contracts as pb
 from esper.leyline.frames import in_parts
-from esper.runtime.pulse import repeated
+from esper.runtime.beside.pulse import repeated
 from esper.tolaria.boundary import Boundary
-from esper.tolaria.rows import IN_FLIGHT, Rows
+from esper.tolaria.rows.rows import IN_FLIGHT, Rows
 
 log = structlog.get_logger()
 

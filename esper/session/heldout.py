@@ -8,7 +8,7 @@ import structlog
 from torch import Tensor
 
 from esper.errors import SettingError
-from esper.kasmina.paired import Holdout
+from esper.kasmina.gates.ablation import Holdout
 
 log = structlog.get_logger()
 

@@ -10,8 +10,8 @@ from esper.errors import SettingError, TrainingError
 from esper.kasmina.pruning.pruner import Pruning
 from esper.kernels.split import with_norm
 from esper.session.portrait import Portrait
-from esper.tolaria.closures import Arguments, after_closure
-from esper.tolaria.nested import is_nested
+from esper.tolaria.optimizers.closures import Arguments, after_closure
+from esper.tolaria.optimizers.nested import is_nested
 
 
 def require_unsteered(optimizer: torch.optim.Optimizer) -> None:

@@ -18,41 +18,41 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 from esper.errors import TrainingError
 from esper.kasmina.blend import seed_clip
 from esper.kasmina.breaker import Lasting
-from esper.kasmina.evidence import Sources
 from esper.kasmina.executor import Executor
-from esper.kasmina.naming import bare_name, distribution, undistributed
-from esper.kasmina.outputs import tensors_in
+from esper.kasmina.gates.evidence import Sources
 from esper.kasmina.pruning.pruner import Pruning
+from esper.kasmina.slots.naming import bare_name, distribution, undistributed
+from esper.kasmina.slots.outputs import tensors_in
 from esper.kernels.blueprints import Blueprint
-from esper.runtime.link import Link
+from esper.runtime.beside.link import Link
 from esper.session.batches import LoopPosition
 from esper.session.breakers import tell_filling, tell_opened
 from esper.session.checkpointing import Part, open_checkpoints
 from esper.session.exchange import Exchange
 from esper.session.heldout import held_out
-from esper.session.lessons import Lessons
 from esper.session.options import Place, SessionOptions
-from esper.session.parted import mend_parted
 from esper.session.portrait import Portrait
 from esper.session.replay_link import ReplayLink
 from esper.session.rulings import steering_of
 from esper.session.same_code import require_same_code
 from esper.session.session import Session
+from esper.session.sharding_check import require_equal_holdouts
+from esper.session.teacher_registration import Lessons
 from esper.session.teaching import open_teachers, with_teachers
-from esper.session.whole import require_equal_holdouts
-from esper.tolaria.absent import absent
+from esper.session.weight_divergence import mend_parted
 from esper.tolaria.boundary import Boundary
 from esper.tolaria.checkpoints.optimizers import OptimizerState
 from esper.tolaria.checkpoints.rank import RankState, Stateful
 from esper.tolaria.fossils import FossilGradients
-from esper.tolaria.optimizers import Optimizers
+from esper.tolaria.missing_ranks import absent
+from esper.tolaria.optimizers.optimizers import Optimizers
+from esper.tolaria.optimizers.sparse import sparse_in
+from esper.tolaria.optimizers.surroundings import Surroundings
 from esper.tolaria.reduce import SeedReducer
-from esper.tolaria.rows import Rows
-from esper.tolaria.shaped import parameters
-from esper.tolaria.snapshot import Snapshots
-from esper.tolaria.sparse import sparse_in
-from esper.tolaria.states import TrainingStates
-from esper.tolaria.surroundings import Surroundings
+from esper.tolaria.rows.rows import Rows
+from esper.tolaria.state.sharded import parameters
+from esper.tolaria.state.snapshot import Snapshots
+from esper.tolaria.state.states import TrainingStates
 
 COLLECTIVE_TIMEOUT = timedelta(seconds=60)  # of our own process group; a rank that is gone is named then
 

@@ -15,9 +15,9 @@ from torch.optim.lr_scheduler import LRScheduler
 from esper.errors import SettingError
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
-from esper.leyline.given import patience_s
+from esper.leyline.field_checks import patience_s
 from esper.tolaria.checkpoints.rank import Stateful
-from esper.tolaria.teachers import TeacherSource
+from esper.tolaria.teachers.teachers import TeacherSource
 
 READY_S = 120.0
 """A runtime gives up a Redis by itself after 20 s. The rest is its start, a second of work: much else may go on."""

@@ -11,16 +11,16 @@ import torch
 
 from esper.kasmina.executor import Executor
 from esper.leyline import contracts as pb
-from esper.leyline.bounds import NAME_BYTES, NUM_NUMBERS
+from esper.leyline.validate.bounds import NAME_BYTES, NUM_NUMBERS
 from esper.session.options import Place
 from esper.tolaria.boundary import Boundary
-from esper.tolaria.digest import parameter_digest, strong_digest
-from esper.tolaria.gradients import GradientSample
-from esper.tolaria.optimizers import Optimizers
-from esper.tolaria.plain import Value
-from esper.tolaria.rows import Rows
-from esper.tolaria.shaped import parameters, parts, whole
-from esper.tolaria.states import TrainingStates
+from esper.tolaria.optimizers.optimizers import Optimizers
+from esper.tolaria.rows.plain import Value
+from esper.tolaria.rows.rows import Rows
+from esper.tolaria.state.digest import parameter_digest, strong_digest
+from esper.tolaria.state.gradients import GradientSample
+from esper.tolaria.state.sharded import parameters, parts, whole
+from esper.tolaria.state.states import TrainingStates
 from esper.tolaria.steering import Steering
 
 

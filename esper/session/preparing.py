@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from esper.kasmina.executor import Executor
-from esper.kasmina.prefetch import Prefetched
+from esper.kasmina.germination.prefetch import Prefetched
 from esper.leyline import contracts as pb
 from esper.session.exchange import Exchange
 

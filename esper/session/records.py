@@ -12,7 +12,7 @@ from esper.leyline import contracts as pb
 from esper.session.carried_out import Orders
 from esper.session.numerics import numerics
 from esper.session.portrait import Portrait
-from esper.tolaria.digest import parameter_digest
+from esper.tolaria.state.digest import parameter_digest
 from esper.version import running
 
 UNKNOWN_BATCHES = (

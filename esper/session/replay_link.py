@@ -11,8 +11,8 @@ from google.protobuf.message import DecodeError
 
 from esper.errors import SettingError
 from esper.leyline import contracts as pb
-from esper.leyline.bounds import PROMISE_STEPS
 from esper.leyline.durable import replacing
+from esper.leyline.validate.bounds import PROMISE_STEPS
 
 REPLAY = "ESPER_REPLAY"
 """Names the folder of a replay to attach(): there lie the plan of each rank and a keyring, and there it reports."""

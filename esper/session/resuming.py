@@ -12,7 +12,7 @@ from esper.session.exchange import Exchange
 from esper.tolaria.checkpoints.checkpoints import Checkpoints
 from esper.tolaria.checkpoints.common import newest_common
 from esper.tolaria.checkpoints.manifest import Place
-from esper.tolaria.recalled import still_to_do
+from esper.tolaria.state.recalled import still_to_do
 
 DECISIONS = "decisions"
 

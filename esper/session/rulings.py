@@ -11,11 +11,11 @@ import structlog
 from esper.errors import RefusedError, TrainingError
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
-from esper.kasmina.gates import Evidence, GateResult, SanityEvidence
+from esper.kasmina.gates.rules import Evidence, GateResult, SanityEvidence
 from esper.kasmina.moves import Rulings
 from esper.leyline import contracts as pb
 from esper.session.replay_link import ReplayLink
-from esper.tolaria.optimizers import OptimizerOutcome
+from esper.tolaria.optimizers.optimizers import OptimizerOutcome
 from esper.tolaria.steering import SeedOutcome, Steering
 
 APPLIED, FAILED = pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED

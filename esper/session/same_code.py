@@ -7,7 +7,7 @@ from datetime import timedelta
 import torch.distributed as dist
 
 from esper.errors import SettingError, TrainingError
-from esper.tolaria.absent import absent
+from esper.tolaria.missing_ranks import absent
 from esper.version import running as running
 
 PATIENCE = timedelta(seconds=60)  # all are in attach() by then: they have made a group

@@ -14,7 +14,7 @@ import structlog
 import torch
 
 from esper.errors import RuntimeLostError, SettingError
-from esper.kasmina.prefetch import Wanted
+from esper.kasmina.germination.prefetch import Wanted
 from esper.kasmina.pruning.pruner import Pruning
 from esper.leyline import contracts as pb
 from esper.runtime import notify
@@ -24,13 +24,13 @@ from esper.session.chronicle import Chronicle
 from esper.session.exchange import FLUSH_S, FLUSH_STEPS, HEARTBEAT_S, Exchange
 from esper.session.host_hooks import HostHooks
 from esper.session.interrupted import is_interrupted
-from esper.session.lessons import Lessons
 from esper.session.portrait import Portrait
 from esper.session.preparing import prepare_kernels
 from esper.session.step import Step as Step
+from esper.session.teacher_registration import Lessons
 from esper.session.telling import Telling
 from esper.tolaria.checkpoints.checkpoints import Checkpoints
-from esper.tolaria.teachers import Teachers
+from esper.tolaria.teachers.teachers import Teachers
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ import torch
 from esper.errors import SettingError
 from esper.kasmina.executor import Executor
 from esper.session.exchange import Bell
-from esper.tolaria.optimizers import Optimizers
-from esper.tolaria.rows import Rows
+from esper.tolaria.optimizers.optimizers import Optimizers
+from esper.tolaria.rows.rows import Rows
 
 
 class Stepped(Protocol):

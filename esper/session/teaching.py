@@ -10,10 +10,10 @@ import torch
 
 from esper.errors import SettingError
 from esper.leyline import contracts as pb
-from esper.tolaria.rows import Rows
-from esper.tolaria.surroundings import Surroundings
-from esper.tolaria.teacher_faults import Breaker
-from esper.tolaria.teachers import Agree, Teachers, TeacherSource
+from esper.tolaria.optimizers.surroundings import Surroundings
+from esper.tolaria.rows.rows import Rows
+from esper.tolaria.teachers.faults import Breaker
+from esper.tolaria.teachers.teachers import Agree, Teachers, TeacherSource
 
 log = structlog.get_logger()
 

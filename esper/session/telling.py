@@ -8,14 +8,14 @@ from typing import Any
 
 import structlog
 
-from esper.kasmina.prefetch import Prefetched
+from esper.kasmina.germination.prefetch import Prefetched
 from esper.kasmina.pruning.pruner import Pruning
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import short
 from esper.session import records
 from esper.session.exchange import Exchange
-from esper.session.lessons import Said
 from esper.session.portrait import Portrait
+from esper.session.teacher_registration import Said
 
 log = structlog.get_logger()
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from esper.leyline import contracts as pb
-from esper.leyline.bounds import PROMISE_STEPS
+from esper.leyline.validate.bounds import PROMISE_STEPS
 
 
 class Released(NamedTuple):

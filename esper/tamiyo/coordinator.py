@@ -12,7 +12,7 @@ from esper.tamiyo.barrier import Barrier, Released, as_settled, of_replicas, to_
 from esper.tamiyo.docket import Docket, entries_of
 from esper.tamiyo.judge import Judge, Waiting
 from esper.tamiyo.last_said import LastSaid
-from esper.tamiyo.mutes import MUTE_ROUNDS, Mutes
+from esper.tamiyo.nonvoters import MUTE_ROUNDS, Mutes
 from esper.tamiyo.outcome import Entry, Outcome, refuse
 from esper.tamiyo.overdue import SILENCE_NS, overdue
 from esper.tamiyo.roster import Roster

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from esper.leyline import contracts as pb
 from esper.leyline.heartbeats import PAUSED, is_away
-from esper.tamiyo.ghosts import Ghosts
+from esper.tamiyo.evicted_replicas import Ghosts
 from esper.tamiyo.world import Catalogue
 
 AWAY_NS = 20_000_000_000

@@ -10,7 +10,7 @@ from itertools import islice
 
 from esper.errors import TrainingError
 from esper.leyline import contracts as pb
-from esper.leyline.bounds import PROMISE_STEPS
+from esper.leyline.validate.bounds import PROMISE_STEPS
 
 _REMEMBERED_ROUNDS = 64
 _REMEMBERED_COMMANDS = 4_096

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from esper.errors import TrainingError
-from esper.tolaria.absent import absent
+from esper.tolaria.missing_ranks import absent
 
 
 class Trainee(Protocol):

@@ -11,7 +11,7 @@ import torch
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.tolaria.fossils import FossilGradients
-from esper.tolaria.optimizers import OptimizerOutcome, Optimizers, Trainee
+from esper.tolaria.optimizers.optimizers import OptimizerOutcome, Optimizers, Trainee
 
 
 class SeedOutcome(Protocol):

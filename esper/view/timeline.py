@@ -10,8 +10,8 @@ from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
 from esper.leyline.envelope import SEAL_BYTES, Header, unpack
+from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.leyline.lifecycle import reason_name
-from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened, check_signature
 from esper.leyline.succession import Succession
 from esper.view.orders import Order

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from esper.errors import RefusedError
-from esper.leyline.rolekeys import RoleKeyring
+from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened
 from esper.view.curves import Curves
 from esper.view.orders import Orders

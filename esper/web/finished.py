@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import Message
 
-from esper.cli.summary import barriers
+from esper.cli.running.summary import barriers
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_ms, entry_order
-from esper.leyline.rolekeys import RoleKeyring
+from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened
-from esper.runtime.audit import Audit, audit, peeked
-from esper.runtime.logbook import Logbook, Read, opened
+from esper.runtime.history.audit import Audit, audit, peeked
+from esper.runtime.history.logbook import Logbook, Read, opened
 from esper.view.curves import Curves
 from esper.view.orders import Orders
 from esper.view.picture import COMMAND_STREAMS, Picture

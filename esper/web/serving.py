@@ -15,9 +15,9 @@ from esper.bus import connect
 from esper.client import Controller
 from esper.errors import SettingError
 from esper.leyline.seal import Opened
-from esper.runtime import said
 from esper.runtime.access import Access
-from esper.runtime.watching import Watch, permitted, watching
+from esper.runtime.history import report_store
+from esper.runtime.watching.live import Watch, permitted, watching
 from esper.web.app import Publish, Site, application
 from esper.web.board import Board
 from esper.web.feed import Feed
@@ -96,8 +96,11 @@ async def site_of(found: Access, token: Token | None = None) -> AsyncIterator[tu
 async def _read_spread(found: Access) -> dict[str, list[Opened]]:
     """States and aggregates of the whole run, as many as a plot can show."""
     async with connect.writer(found.redis_url) as redis:
-        entries = {name: await permitted(said.spread(redis, found.run_id, name), [], set()) for name in said.STREAMS}
-    return {name: [*said.opened(those, found.keyring)] for name, those in entries.items()}
+        entries = {
+            name: await permitted(report_store.spread(redis, found.run_id, name), [], set())
+            for name in report_store.STREAMS
+        }
+    return {name: [*report_store.opened(those, found.keyring)] for name, those in entries.items()}
 
 
 async def tell(site: Site, watch: Watch) -> None:
@@ -151,7 +154,7 @@ async def _publisher(found: Access) -> AsyncIterator[Publish]:
     async with Controller.connect(found.run_id, name=NAME) as controller:
 
         async def published(said: object) -> dict[str, str]:
-            receipt = await publish(controller.within(JUDGED_WITHIN_S), said)
+            receipt = await publish(controller.within(JUDGED_WITHIN_S), report_store)
             return {"command_id": receipt.command_id, "entry_id": receipt.entry_id}
 
         yield published

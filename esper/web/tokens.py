@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from esper.errors import SettingError
-from esper.leyline.keyfile import private_text
+from esper.leyline.keys.keyfile import private_text
 
 VARIABLE = "ESPER_WEB_TOKEN"
 SHORTEST = 16

@@ -25,8 +25,8 @@ MESSAGE, ENUM, FIELD, VALUE = 4, 5, 2, 2
 """Numbers of those parts in the path of a comment, by descriptor.proto."""
 HEAD = """# Protocol
 
-Made from `proto/` by `make docs`. What a body may hold: version 1, proto3; ranges are in `esper/leyline/bounds.py`,
-and what is outside them is refused. The envelope around it, keys and order of checks: [Keys and seals](security.md).
+Made from `proto/` by `make docs`. What a body may hold: version 1, proto3; ranges are in `esper/leyline/validate/`, and
+what is outside them is refused. The envelope around it, keys and order of checks: [Keys and seals](security.md).
 Which stream carries what: [Bus](internals/bus.md#streams).
 
 """

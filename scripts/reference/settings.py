@@ -10,9 +10,9 @@ from typing import Any
 
 from esper.kasmina.config import ELSEWHERE, FIXED, KasminaConfig
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
-from esper.runtime.leading import CoordinatorSettings
+from esper.runtime.beside.options import RuntimeSettings
+from esper.runtime.coordinator.assembly import CoordinatorSettings
 from esper.runtime.settings import PREFIX, Settings
-from esper.runtime.told import RuntimeSettings
 from esper.session.options import SessionOptions
 from esper.workers.exporter import ExporterSettings
 from esper.workers.global_ import GlobalSettings

@@ -13,7 +13,7 @@ from typing import Any
 import redis
 
 from esper.bus import names
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from tests.faults.history import Record
 from tests.faults.nursery import nursed

@@ -12,9 +12,9 @@ from typing import Any
 import redis
 
 from esper.bus import names
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
+from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.leyline.kinds import Domain, Role
-from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opener
 from tests.faults.accounts import events
 from tests.faults.check import judge

@@ -13,10 +13,10 @@ from functools import cache
 from nacl.signing import SigningKey
 
 from esper.leyline import contracts as pb
-from esper.leyline.derive import KEY_BYTES, seal_key, signing_key
-from esper.leyline.keyring import SECOND_NS, MasterKey, MasterKeyring, RoleKeyring
+from esper.leyline.keys.derive import KEY_BYTES, seal_key, signing_key
+from esper.leyline.keys.keyring import SECOND_NS, MasterKey, MasterKeyring, RoleKeyring
+from esper.leyline.keys.rolekeys import Validity
 from esper.leyline.kinds import Domain, Role
-from esper.leyline.rolekeys import Validity
 from esper.leyline.seal import Sealer
 
 SIGNED = 1

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from esper.bus.delivery import FIELD, body_of
+from esper.bus.group.delivery import FIELD, body_of
 from tests.faults.forge import Forge
 
 ACCEPTED = "accepted"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from esper.leyline.keyring import SECOND_NS
+from esper.leyline.keys.keyring import SECOND_NS
 from esper.leyline.kinds import Domain, Role
 from tests.faults.forge import DAY_NS, Draft, Forge, named, packed_names
 from tests.faults.fuzz_bytes import plain

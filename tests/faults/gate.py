@@ -10,10 +10,10 @@ from pathlib import Path
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
+from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.lifecycle import reason_name
 from esper.leyline.replay import ReplayGuard
-from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened, Opener, check_signature
 from tests.faults.check import exactly_once
 from tests.faults.forge import Forge

@@ -11,7 +11,7 @@ from typing import Any, Self
 import redis
 
 from esper.bus.embedded import LONGEST_SOCKET_PATH, find_server
-from esper.cli.ports import free_port
+from esper.cli.running.ports import free_port
 from tests.faults.processes import SOON_S, Child, wait_until
 from tests.faults.serving import Serving
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from esper.kasmina.slot import Fossil
+from esper.kasmina.slots.slot import Fossil
 from esper.kernels.split import gathers
 from esper.session import Session
 from tests.garden.habits import Users

@@ -13,11 +13,11 @@ import torch
 
 from esper.errors import RefusedError
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.gates import Evidence, GateResult, ResetEvidence, SanityEvidence
+from esper.kasmina.gates.rules import Evidence, GateResult, ResetEvidence, SanityEvidence
 from esper.kasmina.moves import Rulings
 from esper.kernels.kernel import Kernel
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from esper.session import Session
 from esper.session.joining import Joining

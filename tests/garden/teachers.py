@@ -16,7 +16,7 @@ from esper.kasmina.kd import SeedDistillation
 from esper.kernels.teacher.memory import CPU_ALLOCATOR, num_bytes
 from esper.kernels.teacher.settings import TeacherSettings
 from esper.session import Session
-from esper.tolaria.teacher_source import TeacherSource
+from esper.tolaria.teachers.source import TeacherSource
 from tests.garden.hosts import Kind, first_tensor
 from tests.garden.wide import Wide
 from tests.garden.wrong import Wrong

@@ -9,7 +9,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from esper.kasmina.pruning.units import CHANNEL, LAYER, WEIGHT
-from esper.kasmina.seed import Seed
+from esper.kasmina.seeds.seed import Seed
 from esper.leyline import contracts as pb
 from esper.session import Session
 from tests.garden import marks

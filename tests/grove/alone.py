@@ -27,7 +27,7 @@ from esper.leyline import contracts as pb
 from esper.session import joining
 from esper.session.options import Place, SessionOptions
 from esper.tolaria.checkpoints.store import Store
-from esper.tolaria.digest import parameter_digest
+from esper.tolaria.state.digest import parameter_digest
 from tests.garden.joined import RUN, Lenient, acted, keyring_at
 from tests.garden.odd import ALL
 from tests.garden.plan import Act

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from esper.kernels.teacher.teacher import CheckpointedTeacher, Tell
 from esper.leyline import contracts as pb
 from esper.session import Session
-from esper.tolaria.teacher_source import TeacherSource
+from esper.tolaria.teachers.source import TeacherSource
 from tests.garden.rare import EVERY
 from tests.garden.teachers import Faculty
 from tests.garden.wide import DISTILS, Wide

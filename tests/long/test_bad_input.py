@@ -19,11 +19,11 @@ from esper.bus.outage import Outage
 from esper.errors import BusError, EsperError, SettingError, UnknownRunError
 from esper.examples.digits import batches
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from esper.runtime import access, process
 from esper.runtime.timekeeping import look_again
-from esper.tolaria.rows import Rows
+from esper.tolaria.rows.rows import Rows
 from tests.forked_kit import Forge, module
 
 NOWHERE = "unix:///nonexistent/redis.sock"

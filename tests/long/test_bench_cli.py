@@ -13,7 +13,7 @@ from esper.bench.figures import Figure
 from esper.bench.history.store import Store
 from esper.bench.machine import this_machine
 from esper.bench.output import document
-from esper.cli.bench import EXAMPLES
+from esper.cli.bench.app import EXAMPLES
 from esper.cli.main import app
 from tests.figure_kit import beside, document as made, timed
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from esper.bench.work.grafted import Grafted
-from esper.bench.work.growers import Frozen, Plain, final_size, host_only, joined, same_from_start
-from esper.bench.work.growing import OURS, REFERENCE, figures, trained
-from esper.bench.work.tasks import TASKS, Examples, size_of
+from esper.bench.work.growth.grafted import Grafted
+from esper.bench.work.growth.growers import Frozen, Plain, final_size, host_only, joined, same_from_start
+from esper.bench.work.growth.growing import OURS, REFERENCE, figures, trained
+from esper.bench.work.growth.tasks import TASKS, Examples, size_of
 
 torch.set_num_threads(1)
 STEPS, GRAFT_AT = 120, 30

@@ -10,7 +10,7 @@ from esper.bench.effort import Mode
 from esper.bench.history.lengths import Length, length
 from esper.bench.history.store import Session, Store
 from esper.bench.row import Comparison, Measurement
-from esper.cli.bench_list import lasting
+from esper.cli.bench.list import lasting
 
 
 def ran(mode: Mode, **took_s: float) -> Session:

@@ -12,10 +12,12 @@ from esper.bench.row import Comparison
 from esper.bench.rows.distillation import BATCH, QUANTISED, ROUNDING, STEP, STUDENT, TEACHER
 from esper.bench.timing.blame import ArmFailedError
 from esper.bench.timing.opened import agree
-from esper.bench.work import grafts, ranks, students
+from esper.bench.work import ranks
 from esper.bench.work.overheads import Slotted
-from esper.bench.work.teachers import listed
-from esper.bench.work.wire import Wire
+from esper.bench.work.seeds import grafts
+from esper.bench.work.teachers import students
+from esper.bench.work.teachers.modes import listed
+from esper.bench.work.wire.sealing import Wire
 from esper.leyline.replay import ReplayGuard
 from tests.altered import altered
 

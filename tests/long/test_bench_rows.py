@@ -16,14 +16,14 @@ from esper.bench.row import Comparison, Goal
 from esper.bench.rows import safety
 from esper.bench.rows.distillation import STEP
 from esper.bench.timing.opened import agree, opened
-from esper.bench.work.kinds import sizes
-from esper.bench.work.messages import MESSAGES
 from esper.bench.work.ranks import in_emergency
-from esper.bench.work.tracked import measure as count_tracked
-from esper.bench.work.transitions import Move
+from esper.bench.work.seeds.transitions import Move
+from esper.bench.work.wire.kinds import sizes
+from esper.bench.work.wire.messages import MESSAGES
+from esper.bench.work.wire.tracked import measure as count_tracked
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import kind_of
-from esper.leyline.validate import validate
+from esper.leyline.validate.messages import validate
 
 ROWS = registered()
 SHORT = Effort("quick", 2, 2, 1.0, 0.0)

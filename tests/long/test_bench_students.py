@@ -6,7 +6,7 @@ from functools import cache
 
 import torch
 
-from esper.bench.work.students import MOST_STEPS, Digits, Learnt, learnt
+from esper.bench.work.teachers.students import MOST_STEPS, Digits, Learnt, learnt
 
 torch.set_num_threads(1)
 

@@ -15,7 +15,7 @@ from esper.errors import SettingError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener
-from esper.leyline.validate import validate
+from esper.leyline.validate.messages import validate
 from esper.narset.global_ import Global
 from esper.narset.regional import Regional
 from tests.figure_kit import absent, beside, timed

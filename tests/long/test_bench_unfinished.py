@@ -21,7 +21,7 @@ from esper.bench.rows.stability import measure
 from esper.bench.runner import carried_out, remembered
 from esper.bench.timing.overdue import OverdueError, within
 from esper.bench.underway import Underway
-from esper.bench.work import churn
+from esper.bench.work.growth import churn
 from esper.cli.main import app
 from esper.errors import SettingError
 from tests.bench_kit import figure, machine

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from esper.errors import RefusedError
 from esper.kasmina.executor import Executor
-from esper.kasmina.weighing import weighed
+from esper.kasmina.germination.weighing import weighed
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from esper.kernels.contract import KernelExecutionContract, KernelLoading
 from esper.leyline import contracts as pb

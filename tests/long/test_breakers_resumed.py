@@ -15,11 +15,11 @@ import esper
 from esper.kasmina.breaker import BREAKERS, CLOSED, OPEN
 from esper.kasmina.config import KasminaConfig
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from esper.session import Session
 from esper.tolaria.checkpoints.tree import pack, unpack
-from esper.tolaria.teachers import TeacherSource
+from esper.tolaria.teachers.teachers import TeacherSource
 from tests.checkpoint_kit import Training
 from tests.pruning_kit import mask, response
 from tests.seed_kit import Host, Op, Reason, new_host, optimizer_of

@@ -11,15 +11,15 @@ import pytest
 
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.runs import RunRecord
-from esper.cli.cast import Cast, ToldToEndError, once
-from esper.cli.fleet import Fleet, example_file
-from esper.cli.keeping import KeptRedis, drained_at_end
-from esper.cli.plan import Place
-from esper.runtime.crew import Crew, Notes
-from esper.runtime.died import ProcessDiedError
-from esper.runtime.runfile import Restart
-from esper.runtime.spawn import NotStartedError
-from esper.runtime.unit import Plan, State, Unit
+from esper.cli.running.cast import Cast, ToldToEndError, once
+from esper.cli.running.fleet import Fleet, example_file
+from esper.cli.running.keeping import KeptRedis, drained_at_end
+from esper.cli.running.plan import Place
+from esper.runtime.crew.crash_report import ProcessDiedError
+from esper.runtime.crew.crew import Crew, Notes
+from esper.runtime.crew.runfile import Restart
+from esper.runtime.crew.spawn import NotStartedError
+from esper.runtime.crew.unit import Plan, State, Unit
 from tests.bus_kit import own_server
 from tests.crew_kit import STAY, plan
 

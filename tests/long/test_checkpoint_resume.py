@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from esper.kasmina.seed import Seed
+from esper.kasmina.seeds.seed import Seed
 from esper.leyline import contracts as pb
 from esper.tolaria.checkpoints.optimizers import OptimizerState
 from esper.tolaria.checkpoints.store import step_of
-from esper.tolaria.optimizers import Optimizers
+from esper.tolaria.optimizers.optimizers import Optimizers
+from esper.tolaria.optimizers.surroundings import Surroundings
 from esper.tolaria.reduce import SeedReducer
-from esper.tolaria.surroundings import Surroundings
 from tests.checkpoint_kit import Training, equal
 from tests.seed_kit import Host, Op, batch, loss_of, new_host
 from tests.session_kit import own_optimizer

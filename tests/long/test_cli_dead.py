@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from esper.bus import connect, dead
+from esper.bus import connect
 from esper.bus.names import key
+from esper.bus.upkeep import dead
 from esper.leyline import contracts as pb
 from esper.leyline.envelope import DeadlineKind, unpack
 from esper.leyline.kinds import Role

@@ -16,7 +16,7 @@ from esper.bus import connect
 from esper.bus.names import key
 from esper.cli.main import app
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from tests.altered import altered
 from tests.checkpoint_kit import RUN, keyring, put as put_checkpoint, store_at

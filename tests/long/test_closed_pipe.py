@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from tests.forked_kit import Forge, script
 from tests.log_kit import toy

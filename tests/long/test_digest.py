@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from esper.tolaria.digest import CHUNK_CPU, ROW, parameter_digest, strong_digest
+from esper.tolaria.state.digest import CHUNK_CPU, ROW, parameter_digest, strong_digest
 from tests.asked_of_torch import Operations
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from esper.bus import connect
-from esper.bus.credentials import completed
+from esper.bus.client.credentials import completed
 from esper.bus.embedded import EmbeddedRedis
 from tests.many_servers import HOST, free_ports
 from tests.pages import typed_by

@@ -41,5 +41,5 @@ def test_a_run_on_another_device_comes_to_what_it_does_on_the_cpu(
     torch.testing.assert_close(there["tensors"], here["tensors"], rtol=1e-5, atol=HALF if name == "scaled" else 1e-7)
     if name == "life":
         waits = {place: num for place, num in there["waits"].items() if place}
-        assert waits.pop("tolaria/joint.py:norms") == NUM_STEPS
+        assert waits.pop("tolaria/optimizers/joint.py:norms") == NUM_STEPS
         assert sum(waits.values()) <= NUM_STEPS // READ_EVERY + 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from esper.kasmina.field_report import field_report
+from esper.kasmina.seeds.field_report import field_report
 from esper.leyline import contracts as pb
 from tests.checkpoint_kit import Training
 from tests.seed_kit import APPLIED, FAILED, Bench, Op
@@ -112,7 +112,7 @@ def test_one_that_is_forgotten_begins_anew_and_comes_back_by_no_rollback(tmp_pat
 
 
 def test_a_germination_for_which_there_is_no_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("esper.kasmina.forgetting.MOST_LIVING", 1)
+    monkeypatch.setattr("esper.kasmina.seeds.forgetting.MOST_LIVING", 1)
     bench = Bench()
     bench.train(1)
     bench.germinate("head", "lora")

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from esper.kasmina.outputs import tensors_in
+from esper.kasmina.slots.outputs import tensors_in
 from esper.tolaria.fossils import FossilGradients
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from esper.kasmina.evidence import num_differing
-from esper.kasmina.hooks import HookCensus, NewHooks
+from esper.kasmina.gates.evidence import num_differing
+from esper.kasmina.isolation.hooks import HookCensus, NewHooks
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from esper.leyline.lifecycle import DORMANT
 from tests.seed_kit import APPLIED, FAILED, SETTINGS, Bench, Op, batch, new_host

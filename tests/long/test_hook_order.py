@@ -9,8 +9,8 @@ import pytest
 from torch import nn
 
 from esper.kasmina.executor import Executor
-from esper.kasmina.sites import absent
-from esper.kasmina.slot import Hook
+from esper.kasmina.slots.sites import absent
+from esper.kasmina.slots.slot import Hook
 from esper.leyline import contracts as pb
 from tests.seed_kit import APPLIED, Bench, Op, new_host
 

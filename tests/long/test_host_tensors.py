@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor
 
-from esper.kasmina.monitor import HostTensors
+from esper.kasmina.isolation.monitor import HostTensors
 
 
 def test_all_memory_of_a_host_is_known_by_the_names_of_its_tensors() -> None:

@@ -51,7 +51,10 @@ def test_what_runs_beside_each_rank_does_without_numpy_and_what_others_load_wher
 
 def test_a_trainer_finds_its_run_without_a_client_of_redis() -> None:
     """What attach() loads of ours, all but torch."""
-    script = "import sys, esper.runtime.checkpoint_keys; print('redis' in sys.modules, 'esper.bus.runs' in sys.modules)"
+    script = (
+        "import sys, esper.runtime.history.checkpoint_keys; "
+        "print('redis' in sys.modules, 'esper.bus.runs' in sys.modules)"
+    )
     answer = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=150)
 
     assert answer.stdout.split() == ["False", "True"]

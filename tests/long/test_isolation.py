@@ -14,7 +14,7 @@ import torch
 from numpy.random import mtrand
 from torch import Tensor, nn
 
-from esper.kasmina.evidence import Generators
+from esper.kasmina.gates.evidence import Generators
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from tests.rank_kit import Ranks
 from tests.seed_kit import APPLIED, FAILED, Bench, Op, Reason, batch, equal

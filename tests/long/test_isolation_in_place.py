@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from esper.kasmina.blend import AlphaSchedule
 from esper.kasmina.executor import Executor
-from esper.kasmina.seed import Moment
+from esper.kasmina.seeds.seed import Moment
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDING
 from tests.seed_kit import APPLIED, SETTINGS, Op, equal

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from esper.kasmina.blend import AlphaSchedule
-from esper.kasmina.seed import Moment
+from esper.kasmina.seeds.seed import Moment
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from esper.leyline.lifecycle import BLENDING, SHADOWING
 from tests.seed_kit import APPLIED, Bench, Host, Op, batch, loss_of

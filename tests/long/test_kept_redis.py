@@ -11,14 +11,14 @@ import pytest
 from esper.bus import connect
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.runs import RunRecord
-from esper.cli import fleet
-from esper.cli.fleet import Fleet, example_file
-from esper.cli.keeping import Draining, KeptRedis
-from esper.cli.plan import Place
-from esper.runtime.crew import Notes
-from esper.runtime.died import ProcessDiedError
-from esper.runtime.runfile import Restart
-from esper.runtime.settled import settled
+from esper.cli.running import fleet
+from esper.cli.running.fleet import Fleet, example_file
+from esper.cli.running.keeping import Draining, KeptRedis
+from esper.cli.running.plan import Place
+from esper.runtime.crew.crash_report import ProcessDiedError
+from esper.runtime.crew.crew import Notes
+from esper.runtime.crew.runfile import Restart
+from esper.runtime.watching.settled import settled
 from tests.crew_kit import Said
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from esper.cli.quiet import log_to
-from esper.runtime import alarm
+from esper.cli.output.quiet import log_to
+from esper.runtime.beside import alarm
 from esper.runtime.logging import Lines
 from tests.forked_kit import Forge, script
 
@@ -26,14 +26,14 @@ print("goes on")
 """
 COMMAND = """
 import structlog
-from esper.cli.quiet import log_to_stderr
+from esper.cli.output.quiet import log_to_stderr
 log_to_stderr()
 structlog.get_logger().warning("log.waits_for_room")
 print("goes on")
 """
 EVICTED_TRAINER = """
 import os, signal
-from esper.runtime.alarm import await_alarm
+from esper.runtime.beside.alarm import await_alarm
 ring = await_alarm()
 os.write(ring, b"round 4: the process group ends")
 os.close(ring)

@@ -8,14 +8,14 @@ from functools import partial
 import pytest
 from torch import nn
 
-from esper.bus.delivery import Delivery
+from esper.bus.group.delivery import Delivery
 from esper.kasmina.moves import Outcome
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opener, Sealer
-from esper.runtime.orders import Orders
+from esper.runtime.beside.orders import Orders
 from esper.tamiyo.coordinator import Coordinator
 from tests.rank_kit import Ranks
 from tests.rounds import heartbeat, vote

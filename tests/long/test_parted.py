@@ -14,11 +14,11 @@ import torch
 import torch.distributed as dist
 
 from esper.errors import TrainingError
-from esper.session import Session, parted
-from esper.session.parted import mend_parted
-from esper.tolaria import absent
-from esper.tolaria.bank import Bank
-from esper.tolaria.digest import parameter_digest
+from esper.session import Session, weight_divergence
+from esper.session.weight_divergence import mend_parted
+from esper.tolaria import missing_ranks
+from esper.tolaria.state.bank import Bank
+from esper.tolaria.state.digest import parameter_digest
 from tests.seed_kit import Op, new_host, optimizer_of
 from tests.session_kit import on_seed, order, own_optimizer, train, unsteered
 
@@ -82,9 +82,9 @@ def ranks(are_parted: Sequence[bool], folder: Path) -> list[list[Held]]:
 
 def dies_in_hand_over(number: int, folder: Path, line: Connection) -> None:
     """Rank 1 holds other weights, and is gone as soon as it would take those of the others."""
-    absent.PATIENCE = timedelta(seconds=15)
+    missing_ranks.PATIENCE = timedelta(seconds=15)
     if number == 1:
-        parted._handed = lambda *_: os._exit(0)
+        weight_divergence._handed = lambda *_: os._exit(0)
     try:
         rank(number, 3, number == 1, folder, line)
     except TrainingError as error:

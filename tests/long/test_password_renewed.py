@@ -9,7 +9,7 @@ import pytest
 from redis.credentials import CredentialProvider
 
 from esper.bus import connect
-from esper.bus.credentials import PASSWORD, PASSWORD_FILE, USERNAME, completed
+from esper.bus.client.credentials import PASSWORD, PASSWORD_FILE, USERNAME, completed
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.passwords import write
 from esper.doctor.users import whoami

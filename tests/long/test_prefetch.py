@@ -11,7 +11,7 @@ from torch._dynamo.utils import counters
 
 from esper.errors import RefusedError
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.prefetch import MOST_UNJUDGED, Wanted
+from esper.kasmina.germination.prefetch import MOST_UNJUDGED, Wanted
 from esper.leyline import contracts as pb
 from esper.session import Session
 from tests.seed_kit import APPLIED, SETTINGS, Bench, Host, Op, equal, optimizer_of

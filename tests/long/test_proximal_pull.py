@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.isolation import measured, norm, shadow
-from esper.kasmina.ledger import Ledger
+from esper.kasmina.gates.ledger import Ledger
+from esper.kasmina.isolation.functions import measured, norm, shadow
 from esper.kernels.blueprints import BLUEPRINTS
 from tests.seed_kit import batch, new_host
 

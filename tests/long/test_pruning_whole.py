@@ -22,7 +22,7 @@ from esper.kasmina.pruning.whole import MOST_WEIGHTS
 from esper.leyline import commands, contracts as pb
 from esper.leyline.envelope import BODY_CAP_BYTES, COMMAND_CAP_BYTES
 from esper.leyline.lifecycle import reason_name
-from esper.leyline.validate import rule_of
+from esper.leyline.validate.messages import rule_of
 from tests.pruning_kit import APPLIED, FAILED, OPTIMIZERS, Zoo, backward, images, lift, mask, new_zoo, response, train
 from tests.rounds import heartbeat
 

@@ -13,8 +13,8 @@ import pytest
 import uvloop
 
 from esper.leyline import contracts as pb
-from esper.runtime.bell import mapped, new_bell
-from esper.runtime.lanes import Lanes
+from esper.runtime.beside.bell import mapped, new_bell
+from esper.runtime.beside.lanes import Lanes
 from esper.session import Session
 from esper.session.exchange import FLUSH_S
 from esper.tolaria.checkpoints.checkpoints import Checkpoints

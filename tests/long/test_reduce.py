@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from esper.errors import TrainingError
 from esper.session import joining
-from esper.tolaria import absent
+from esper.tolaria import missing_ranks
 from esper.tolaria.reduce import SeedReducer
 from tests.forked_kit import Forge, script
 from tests.optimizer_kit import Seedling
@@ -67,7 +67,7 @@ ONE_OF_THREE = "import sys; from tests.long.test_reduce import reduce_with; redu
 
 def reduce_with(rank: str, folder: str) -> None:
     """Ranks reduce once. All but rank 1 do so once more, and then attach a session; rank 0 alone tries that again."""
-    joining.COLLECTIVE_TIMEOUT, absent.PATIENCE = SHORT, timedelta(seconds=3)
+    joining.COLLECTIVE_TIMEOUT, missing_ranks.PATIENCE = SHORT, timedelta(seconds=3)
     meet = f"file://{folder}/meet"
     dist.init_process_group("gloo", init_method=meet, rank=int(rank), world_size=THREE, timeout=PATIENCE)
     reducer = SeedReducer(joining._own_group(ready_s=PATIENCE.total_seconds()))

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from esper.cli.main import app
-from esper.runtime.procs import look
+from esper.runtime.crew.procs import look
 from tests.faults.nursery import Born
 from tests.faults.processes import wait_until
 from tests.forked_kit import Forge, module

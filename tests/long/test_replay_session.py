@@ -15,13 +15,13 @@ from esper.errors import SettingError
 from esper.kasmina.executor import Executor
 from esper.kasmina.moves import Outcome
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from esper.session.replay_link import ReplayLink
 from esper.session.rulings import RecordedRulings, steering_of
-from esper.tolaria.digest import parameter_digest, strong_digest
-from esper.tolaria.optimizers import Optimizers
+from esper.tolaria.optimizers.optimizers import Optimizers
 from esper.tolaria.reduce import SeedReducer
+from esper.tolaria.state.digest import parameter_digest, strong_digest
 from esper.version import running
 from tests.seed_kit import APPLIED, FAILED, SETTINGS, Host, Op, new_host, optimizer_of
 from tests.session_kit import Command, on_seed, train, train_bare

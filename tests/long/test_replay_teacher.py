@@ -13,13 +13,13 @@ import torch
 import esper
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
-from esper.runtime.retrace import NotReplayableError
+from esper.runtime.history.retrace import NotReplayableError
 from esper.session import Session
 from esper.session.rulings import verdict_key
-from esper.tolaria.digest import strong_digest
-from esper.tolaria.teachers import WITHOUT, Teachers, TeacherSource
+from esper.tolaria.state.digest import strong_digest
+from esper.tolaria.teachers.teachers import WITHOUT, Teachers, TeacherSource
 from tests.grove.taught import Awaited, Gate
 from tests.log_kit import REPORT, WORKERS, Writer, began, commit, planned
 from tests.seed_kit import Host, batch, loss_of, new_host

@@ -7,14 +7,14 @@ import dataclasses
 import pytest
 import torch
 
-from esper.bus.delivery import Delivery
+from esper.bus.group.delivery import Delivery
 from esper.errors import TrainingError
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
-from esper.runtime.orders import Orders
+from esper.runtime.beside.orders import Orders
 from esper.session import Session
 from esper.tamiyo.coordinator import Coordinator
-from esper.tolaria.gradients import PARTS, GradientSample
+from esper.tolaria.state.gradients import PARTS, GradientSample
 from tests.rounds import heartbeat
 from tests.seed_kit import Host, new_host, optimizer_of
 from tests.session_kit import backward, order, train, unsteered

@@ -11,7 +11,7 @@ from esper.session import resuming
 from esper.session.exchange import Exchange
 from esper.tolaria.boundary import Boundary
 from esper.tolaria.checkpoints.store import Checkpoint
-from esper.tolaria.rows import Rows
+from esper.tolaria.rows.rows import Rows
 from tests.checkpoint_kit import Training
 from tests.link_kit import Unanswered
 from tests.rounds import commit_order

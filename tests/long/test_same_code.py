@@ -18,8 +18,8 @@ import torch.distributed as dist
 import esper
 from esper import version
 from esper.errors import SettingError, TrainingError
-from esper.runtime.figures import HealthMetrics
-from esper.runtime.health import Health
+from esper.runtime.operations.figures import HealthMetrics
+from esper.runtime.operations.health import Health
 from esper.session import same_code
 from tests.seed_kit import new_host, optimizer_of
 from tests.session_kit import train, unsteered

@@ -14,8 +14,8 @@ from torch.overrides import TorchFunctionMode
 from esper.kasmina.blend import AlphaSchedule
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
-from esper.kasmina.seed import Moment, Seed
-from esper.kasmina.state_tensor import Column
+from esper.kasmina.seeds.seed import Moment, Seed
+from esper.kasmina.seeds.state_tensor import Column
 from esper.kernels.blueprints import BLUEPRINTS
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDING, EMBARGOED, GERMINATED, PROBATIONARY, SHADOWING, TRAINING

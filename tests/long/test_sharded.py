@@ -20,10 +20,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from esper.errors import SettingError
-from esper.kasmina.survey import as_inputs, survey
+from esper.kasmina.slots.survey import as_inputs, survey
 from esper.kernels.installed import installed_blueprints
 from esper.session import Session
-from esper.tolaria.bank import Bank
+from esper.tolaria.state.bank import Bank
 from tests.seed_kit import batch, equal, new_host
 from tests.session_kit import backward, train, train_bare
 from tests.site_kit import attached, fossilize, start

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from esper.kasmina.graph import batched_norms
+from esper.kasmina.isolation.graph import batched_norms
 from esper.leyline.lifecycle import TRAINING
-from esper.tolaria.joint import norms
+from esper.tolaria.optimizers.joint import norms
 from tests.seed_kit import Bench, Op, new_host, optimizer_of
 from tests.session_kit import on_seed, order, train, unsteered
 

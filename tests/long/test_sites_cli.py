@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from esper.cli.main import app
-from esper.kasmina.survey import survey
+from esper.kasmina.slots.survey import survey
 from esper.kernels.blueprints import BLUEPRINTS
 from esper.leyline import contracts as pb
 from tests.forked_kit import Forge, script

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
-from esper.kasmina.slot import Fossil
+from esper.kasmina.slots.slot import Fossil
 from tests.seed_kit import Op, batch, new_host
 from tests.session_kit import on_seed, order, train, train_bare
 from tests.site_kit import attached, fossilize, hooks, start

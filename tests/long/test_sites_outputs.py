@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from esper.kasmina.outputs import joinable, with_tensor
+from esper.kasmina.slots.outputs import joinable, with_tensor
 from tests.seed_kit import equal
 from tests.site_kit import Plot, alone
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from esper.kasmina.paired import Holdout
+from esper.kasmina.gates.ablation import Holdout
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from tests import checkpoint_kit
 from tests.seed_kit import Op, batch, equal, loss_of, new_host

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from esper.kasmina.monitor import GradientIsolationMonitor, HostTensors
-from esper.kasmina.ring import Ring
+from esper.kasmina.gates.ring import Ring
+from esper.kasmina.isolation.monitor import GradientIsolationMonitor, HostTensors
 from esper.leyline import contracts as pb
 from tests.seed_kit import Op, new_host, optimizer_of
 from tests.session_kit import backward, on_seed, order, train, unsteered

@@ -16,8 +16,8 @@ from types import SimpleNamespace
 import pytest
 
 from esper.bus import connect, names, tail
-from esper.cli.moments import NOW
-from esper.cli.passages import ON_ITS_WAY_S, Passage, Reading, UnshownError
+from esper.cli.output.moments import NOW
+from esper.cli.output.passages import ON_ITS_WAY_S, Passage, Reading, UnshownError
 from esper.cli.tail import folded
 from esper.client import Controller
 from esper.leyline import contracts as pb
@@ -224,7 +224,7 @@ async def test_what_lies_there_is_shown_though_reading_it_takes_beyond_the_end(
     began_s = time.time()
     ids = await say(run, aggregate(1, loss=[1.0]), aggregate(2, loss=[1.0]))
     moments = chain([began_s], repeat(began_s + 600.0))
-    for module in ("tail", "passages"):
+    for module in ("tail", "output.passages"):
         monkeypatch.setattr(f"esper.cli.{module}.time", SimpleNamespace(time=partial(next, moments)))
 
     _, out, _ = await tailed(run, "--since", "0", "--until", f"{int(began_s * 1000) + 300_000}-0", "--follow")
@@ -236,7 +236,7 @@ async def test_what_has_come_is_shown_though_printing_it_takes_beyond_the_end(
     run: ScriptedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began_s = time.time()
-    monkeypatch.setattr("esper.cli.passages.time", SimpleNamespace(time=lambda: began_s + 600.0))
+    monkeypatch.setattr("esper.cli.output.passages.time", SimpleNamespace(time=lambda: began_s + 600.0))
     expected = await say(run, aggregate(1, loss=[1.0]))
     passage, shown = Passage("0", f"{int(began_s * 1000) + 300_000}-0", None, True), list[str]()
     async with Controller.connect(run.name, name="tail") as follower:
@@ -259,7 +259,7 @@ async def test_it_ends_then_though_one_region_of_two_goes_on_without_a_pause(
     run: ScriptedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began_s = time.time()
-    monkeypatch.setattr("esper.cli.passages.time", SimpleNamespace(time=lambda: began_s + 600.0))
+    monkeypatch.setattr("esper.cli.output.passages.time", SimpleNamespace(time=lambda: began_s + 600.0))
     passage = Passage(NOW, f"{int(began_s * 1000) + 300_000}-0", None, True)
     await run.beat(1)
     await frame(run, "worker-0", packet(1, Level.TELEMETRY_INFO, loss=1.0))
@@ -286,7 +286,7 @@ async def test_where_redis_is_gone_at_the_end_it_says_behind_which_entry_somethi
     short_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began_s = time.time()
-    monkeypatch.setattr("esper.cli.passages.time", SimpleNamespace(time=lambda: began_s + 600.0))
+    monkeypatch.setattr("esper.cli.output.passages.time", SimpleNamespace(time=lambda: began_s + 600.0))
     passage, shown = Passage("0", f"{int(began_s * 1000) + 300_000}-0", None, True), list[str]()
     with own_server(short_directory) as server:
         async with connect.writer(server.url) as redis:

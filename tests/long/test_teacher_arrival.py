@@ -12,9 +12,9 @@ from torch import Tensor
 import esper
 from esper.kernels.teacher.settings import TeacherSettings
 from esper.leyline import contracts as pb
-from esper.session.lessons import Lessons
-from esper.tolaria.optimizers import PENDING, OptimizerOutcome
-from esper.tolaria.teachers import Teachers, TeacherSource
+from esper.session.teacher_registration import Lessons
+from esper.tolaria.optimizers.optimizers import PENDING, OptimizerOutcome
+from esper.tolaria.teachers.teachers import Teachers, TeacherSource
 from tests.seed_kit import equal, new_host
 from tests.session_kit import order, train, train_bare
 from tests.teacher_kit import Professor, Slow, Told, answers, professor, questions, register, saved, teachers

@@ -11,7 +11,7 @@ from torch import Tensor
 from esper.kasmina.breaker import BREAKERS, CLOSED, HALF_OPEN, OPEN, Breaker
 from esper.kernels.teacher import int8
 from esper.kernels.teacher.settings import TeacherSettings
-from esper.tolaria.teachers import Teachers, TeacherSource
+from esper.tolaria.teachers.teachers import Teachers, TeacherSource
 from tests.clocks import Clock
 from tests.rank_kit import Ranks
 from tests.teacher_kit import Professor, Told, professor, questions, saved

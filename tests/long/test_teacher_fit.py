@@ -14,7 +14,7 @@ from esper.errors import SettingError
 from esper.kernels.teacher.settings import TeacherSettings
 from esper.kernels.teacher.teacher import CheckpointedTeacher
 from esper.models import create_teacher_model
-from esper.tolaria.teachers import TeacherSource
+from esper.tolaria.teachers.teachers import TeacherSource
 from tests.teacher_kit import Professor, answers, professor, questions, saved, state_of
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from esper.kernels.teacher.divergence import divergence, relative_error
 from esper.kernels.teacher.settings import TeacherSettings
-from esper.tolaria.teachers import Teachers, TeacherSource
+from esper.tolaria.teachers.teachers import Teachers, TeacherSource
 from tests.teacher_kit import Professor, Told, answers, professor, questions, saved, teacher_of
 
 

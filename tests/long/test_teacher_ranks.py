@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from esper.leyline import contracts as pb
-from esper.tolaria.teachers import ELSEWHERE, WITHOUT, Teachers, TeacherSource
+from esper.tolaria.teachers.teachers import ELSEWHERE, WITHOUT, Teachers, TeacherSource
 from tests.rank_kit import Ranks
 from tests.teacher_kit import Professor, Slow, Starved, Told, professor, questions, saved
 

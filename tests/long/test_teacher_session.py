@@ -15,9 +15,9 @@ from esper.errors import RefusedError, SettingError
 from esper.leyline import contracts as pb
 from esper.session import Session
 from esper.session.teaching import open_teachers
-from esper.tolaria.rows import Rows
-from esper.tolaria.teacher_faults import Unbreakable
-from esper.tolaria.teachers import TeacherSource
+from esper.tolaria.rows.rows import Rows
+from esper.tolaria.teachers.faults import Unbreakable
+from esper.tolaria.teachers.teachers import TeacherSource
 from tests.altered import altered
 from tests.seed_kit import Host, batch, equal, loss_of, new_host
 from tests.session_kit import order, train, train_bare

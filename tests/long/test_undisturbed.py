@@ -14,7 +14,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.utils import parametrizations
 
 from esper.errors import SettingError
-from esper.kasmina.slot import Hook
+from esper.kasmina.slots.slot import Hook
 from esper.leyline.lifecycle import SHADOWING, TRAINING
 from esper.session import Session
 from tests.net_kit import ROWS, Loss, Net, attached, backward, start, train

@@ -15,7 +15,7 @@ from esper.cli.main import app
 from esper.leyline import contracts as pb
 from esper.leyline.archive import Entry
 from esper.leyline.kinds import Role
-from esper.runtime import said
+from esper.runtime.history import report_store
 from esper.view.curves import Curves
 from esper.web.report import plots
 from tests.altered import altered
@@ -276,16 +276,16 @@ async def test_of_a_live_run_it_draws_losses_alphas_and_grafts(run: ScriptedRun,
             seed_states=[state],
         )
         await run.say("state", Role.WORKER, "worker-0", packet)
-    entries = await said.read_live(run.redis, run.run_id)
-    said.write(entries, tmp_path / said.SAID)
-    thinned = await said.read_live(run.redis, run.run_id, most=3)
+    entries = await report_store.read_live(run.redis, run.run_id)
+    report_store.write(entries, tmp_path / report_store.SAID)
+    thinned = await report_store.read_live(run.redis, run.run_id, most=3)
 
-    kept = said.read_file(tmp_path / said.SAID)
-    opened = [*said.opened(kept, run.master.derive(run.run_id, [Role.OBSERVER]))]
+    kept = report_store.read_file(tmp_path / report_store.SAID)
+    opened = [*report_store.opened(kept, run.master.derive(run.run_id, [Role.OBSERVER]))]
     assert kept == entries and len(opened) == 8
     assert len(thinned) <= 3 and [thinned[0], thinned[-1]] == [entries[0], entries[-1]]
 
-    from esper.runtime import logbook
+    from esper.runtime.history import logbook
     from esper.web.finished import fold
     from esper.web.report import html
 
@@ -298,7 +298,7 @@ async def test_of_a_live_run_it_draws_losses_alphas_and_grafts(run: ScriptedRun,
 async def test_a_run_that_ends_keeps_what_it_said_beside_its_log(
     run: ScriptedRun, redis: connect.Redis, tmp_path: Path
 ) -> None:
-    from esper.runtime import logbook
+    from esper.runtime.history import logbook
 
     give_observer(run)
     packet = pb.SystemStatePacket(version=1, packet_id="worker-0/1", current_epoch=1, source_subsystem="worker-0")
@@ -307,7 +307,7 @@ async def test_a_run_that_ends_keeps_what_it_said_beside_its_log(
 
     await logbook.keep(run.url, run.run_id, run.keyring.with_name("observer.json"), folder)
 
-    kept = said.read_file(tmp_path / run.run_id / said.SAID)
+    kept = report_store.read_file(tmp_path / run.run_id / report_store.SAID)
     assert [entry.stream for entry in kept] == ["state"]
     assert kept == await logbook.beside(run.run_id, tmp_path)
     assert await redis.exists(names.key(run.run_id, "state")) == 1

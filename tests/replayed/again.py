@@ -8,14 +8,14 @@ from random import Random
 
 from esper.kasmina.pruning.pruner import PARTED
 from esper.leyline import contracts as pb
+from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.leyline.kinds import Role
-from esper.leyline.rolekeys import RoleKeyring
-from esper.runtime import logbook
-from esper.runtime.audit import Finding, audit
-from esper.runtime.retrace import EARLY, NotReplayableError, plans
+from esper.runtime.history import logbook
+from esper.runtime.history.audit import Finding, audit
+from esper.runtime.history.retrace import EARLY, NotReplayableError, plans
 from esper.session import Session
 from esper.session.replay_link import ReplayLink
-from esper.tolaria.teachers import BY_CHANCE, WITHOUT
+from esper.tolaria.teachers.teachers import BY_CHANCE, WITHOUT
 from tests.garden import course
 from tests.garden.loops import Loop
 from tests.garden.wrong import require

@@ -8,8 +8,8 @@ from typing import cast
 
 from esper.leyline import contracts as pb
 from esper.leyline.envelope import DeadlineKind
+from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.leyline.kinds import Role
-from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Sealer
 from tests.garden.orders import Orders, prunable
 from tests.garden.rare import EVERY

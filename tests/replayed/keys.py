@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from esper.leyline.keyring import OVERLAP_S, MasterKeyring
+from esper.leyline.keys.keyring import OVERLAP_S, MasterKeyring
+from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.leyline.kinds import Role
-from esper.leyline.rolekeys import RoleKeyring
 
 ROTATIONS = ((0, OVERLAP_S), (0, OVERLAP_S), (1, 5), (2, 0))
 """Seconds until another key takes over, and for how long the one before it still opens and seals then."""

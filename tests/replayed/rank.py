@@ -8,19 +8,19 @@ from typing import cast
 
 from esper.bus import names
 from esper.bus.connect import Redis, ServerClock
-from esper.bus.delivery import FIELD, Delivery
-from esper.bus.settlement import Settlement
+from esper.bus.group.delivery import FIELD, Delivery
+from esper.bus.group.settlement import Settlement
 from esper.errors import EvictedError, TrainingError
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Sealer
-from esper.runtime.dated import DatedOpener
-from esper.runtime.following import Following
-from esper.runtime.orders import Orders
-from esper.runtime.pulse import repeated
-from esper.runtime.recall import Recaller
+from esper.runtime.beside.following import Following
+from esper.runtime.beside.orders import Orders
+from esper.runtime.beside.pulse import repeated
+from esper.runtime.beside.recall import Recaller
+from esper.runtime.serving.clock_skew import DatedOpener
 from esper.session.replay_link import all_stored
 from tests.replayed.keys import Keys
 from tests.replayed.leader import Leader

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from esper.leyline.archive import STREAMS, Entry
-from esper.runtime.logbook import Logbook, key_ids
+from esper.runtime.history.logbook import Logbook, key_ids
 from tests.town.log import COUNT_BITS, Log, entry_id, number, ranged
 
 MS_NS = 1_000_000

@@ -10,12 +10,12 @@ from random import Random
 
 from esper.leyline.archive import Entry
 from esper.leyline.envelope import unpack
+from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.leyline.kinds import Role
-from esper.leyline.rolekeys import RoleKeyring
-from esper.runtime import logbook
-from esper.runtime.audit import audit
-from esper.runtime.logbook import Logbook
-from esper.runtime.parting import history, parting
+from esper.runtime.history import logbook
+from esper.runtime.history.audit import audit
+from esper.runtime.history.decision_diff import history, parting
+from esper.runtime.history.logbook import Logbook
 from tests.garden.wrong import require
 
 WHOLE = (Role.CONTROLLER, Role.OPTIMIZER, Role.COORDINATOR)

@@ -8,20 +8,20 @@ from typing import Any, TypeVar, cast
 
 from esper.bus import names
 from esper.bus.connect import Redis, ServerClock
-from esper.bus.delivery import FIELD, Delivery
-from esper.bus.settlement import Settlement
+from esper.bus.group.delivery import FIELD, Delivery
+from esper.bus.group.settlement import Settlement
 from esper.errors import EvictedError, TrainingError
 from esper.leyline import contracts as pb
-from esper.leyline.bounds import PROMISE_STEPS
 from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Domain
 from esper.leyline.replay import ReplayGuard
-from esper.runtime.dated import DatedOpener
-from esper.runtime.following import Following
-from esper.runtime.orders import Orders
-from esper.runtime.recall import Recaller
+from esper.leyline.validate.bounds import PROMISE_STEPS
+from esper.runtime.beside.following import Following
+from esper.runtime.beside.orders import Orders
+from esper.runtime.beside.recall import Recaller
+from esper.runtime.serving.clock_skew import DatedOpener
 from esper.tolaria.boundary import Boundary
-from esper.tolaria.recalled import still_to_do
+from esper.tolaria.state.recalled import still_to_do
 from tests.simulation.keys import WORKER
 from tests.simulation.record import RUN
 

@@ -8,11 +8,11 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from esper.bus.consumer import Consumer
+from esper.bus.group.consumer import Consumer
+from esper.bus.group.settlement import Settlement
+from esper.bus.group.settling import settle
 from esper.bus.names import beside
 from esper.bus.protocol import Ask, Patience, Steps, until_answered
-from esper.bus.settlement import Settlement
-from esper.bus.settling import settle
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener
 from tests.simulation.record import JOBS, Key

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKey, MasterKeyring, Validity
+from esper.leyline.keys.keyring import MasterKey, MasterKeyring, Validity
 from esper.leyline.kinds import Role
 from tests.simulation.record import RUN
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from esper.bus.consumer import Consumer
-from esper.bus.delivery import Delivery
+from esper.bus.group.consumer import Consumer
+from esper.bus.group.delivery import Delivery
+from esper.bus.group.settlement import Settlement
 from esper.bus.protocol import Ask, Steps
-from esper.bus.settlement import Settlement
 from esper.errors import StaleLeaseError
 from esper.leyline.kinds import Domain
 from esper.leyline.seal import Opened, Opener
-from esper.runtime.desk import Repeats
+from esper.runtime.serving.delivery_handler import Repeats
 from tests.simulation.hands import Hands
 from tests.simulation.keys import COORDINATOR
 from tests.simulation.rank import Rank

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from esper.bus.delivery import FIELD
+from esper.bus.group.delivery import FIELD
 from esper.bus.protocol import Ask, Patience, Pause, Steps, until_answered
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from esper.bus.consumer import Consumer, Pace
-from esper.bus.delivery import Delivery
-from esper.bus.pending import Source
+from esper.bus.group.consumer import Consumer, Pace
+from esper.bus.group.delivery import Delivery
+from esper.bus.group.pending import Source
+from esper.bus.group.settlement import Settlement, reject_spent
 from esper.bus.protocol import Steps
-from esper.bus.settlement import Settlement, reject_spent
 from esper.errors import RefusedError, StaleLeaseError
 from esper.leyline.kinds import Domain
 from esper.leyline.replay import ReplayGuard

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from esper.bus.group.script import RELEASE
 from esper.bus.protocol import Ask
-from esper.bus.script import RELEASE
 from tests.simulation.model import Model
 from tests.simulation.stream import Id, Stream, pack
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.simulation.model import Command, Model, RefusalError, Word, Words
 
-BUS = Path(__file__).resolve().parents[2] / "esper" / "bus"
+BUS = Path(__file__).resolve().parents[2] / "esper" / "bus" / "group"
 
 
 class Reader:

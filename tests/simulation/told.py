@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
-from esper.leyline.keyring import MasterKey, MasterKeyring, RoleKeyring, Validity
+from esper.leyline.keys.keyring import MasterKey, MasterKeyring, RoleKeyring, Validity
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
 from tests.altered import altered

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from esper.bus.consumer import Consumer, Pace
-from esper.bus.delivery import Delivery
-from esper.bus.pending import Source
+from esper.bus.group.consumer import Consumer, Pace
+from esper.bus.group.delivery import Delivery
+from esper.bus.group.pending import Source
+from esper.bus.group.settlement import RepeatedError, Settlement, reject_spent
+from esper.bus.group.settling import recall
 from esper.bus.protocol import Steps
-from esper.bus.settlement import RepeatedError, Settlement, reject_spent
-from esper.bus.settling import recall
 from esper.errors import RefusedError, StaleLeaseError
 from esper.leyline.kinds import Domain
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener
-from esper.runtime.desk import Desk, Repeats
-from esper.runtime.refusals import Refusals
+from esper.runtime.serving.delivery_handler import Desk, Repeats
+from esper.runtime.serving.refusals import Refusals
 from tests.simulation.hands import Hands, key_of
 from tests.simulation.keys import COORDINATOR
 from tests.simulation.record import EFFECTS, JOBS, RUN
@@ -127,7 +127,7 @@ class Worker:
 
 
 class DeskWorker(Worker):
-    """Answers as esper.runtime.serve does: one bit for each message, checked where the batch is settled."""
+    """Answers as esper.runtime.serving.loop does: one bit for each message, checked where the batch is settled."""
 
     guarded = False
     once = True

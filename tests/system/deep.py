@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import esper
-from esper.tolaria.digest import strong_digest
+from esper.tolaria.state.digest import strong_digest
 from tests.seed_kit import SETTINGS, batch, loss_of, new_host
 
 EVERY = 8

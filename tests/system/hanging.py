@@ -8,7 +8,7 @@ import sys
 import time
 
 from esper.leyline import contracts as pb
-from esper.runtime.link import Link, await_ready
+from esper.runtime.beside.link import Link, await_ready
 
 BEAT_S = 0.2
 

@@ -13,10 +13,10 @@ from typing import Any
 from esper.bus import connect, runs
 from esper.bus.tail import last
 from esper.client import Controller, Receipt
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener
-from esper.runtime.heard import Workers
+from esper.runtime.watching.liveness import Workers
 from tests.faults.processes import Running
 from tests.many_servers import HOST, free_ports
 from tests.system.processes import PATIENCE_S, Start, buried, processes, started, stop

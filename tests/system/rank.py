@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 import esper
 from esper.leyline import contracts as pb
 from esper.session import Session
-from esper.tolaria.digest import strong_digest
+from esper.tolaria.state.digest import strong_digest
 from tests.seed_kit import SETTINGS, batch, held_out, loss_of, new_host
 
 WORLD_SIZE = 2

@@ -12,7 +12,7 @@ import torch
 
 import esper
 from esper.leyline import contracts as pb
-from esper.tolaria.digest import strong_digest
+from esper.tolaria.state.digest import strong_digest
 from tests.seed_kit import SETTINGS, held_out, loss_of, new_host, optimizer_of
 from tests.session_kit import backward
 

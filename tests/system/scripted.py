@@ -15,7 +15,7 @@ from esper.bus.publisher import Publisher
 from esper.bus.tail import last
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opened, Opener, Sealer
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from esper.client import Controller, Receipt
 from esper.errors import CommandFailedError
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from tests.system.processes import Start, buried, started
 

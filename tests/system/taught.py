@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 import esper
-from esper.tolaria.digest import strong_digest
-from esper.tolaria.teachers import TeacherSource
+from esper.tolaria.state.digest import strong_digest
+from esper.tolaria.teachers.teachers import TeacherSource
 from tests.seed_kit import batch, loss_of, new_host
 from tests.teacher_kit import Professor, questions
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from esper.bench.soak.soaked import read
 from esper.bench.soak.stability import soak
-from esper.bench.work.churn import STEPS_PER_LIFE
+from esper.bench.work.growth.churn import STEPS_PER_LIFE
 from tests.faults.processes import wait_until
 
 SOAK = [sys.executable, "-m", "esper.cli.main", "bench", "soak", "--json", "--every", "0.1", "--samples"]

@@ -18,7 +18,7 @@ from esper.bench.effort import EFFORTS  # noqa: E402
 from esper.bus import connect  # noqa: E402
 from esper.bus.embedded import EmbeddedRedis  # noqa: E402
 from esper.leyline import contracts as pb  # noqa: E402
-from esper.leyline.keyring import MasterKeyring  # noqa: E402
+from esper.leyline.keys.keyring import MasterKeyring  # noqa: E402
 from esper.leyline.kinds import Role  # noqa: E402
 from telemetry_arms.flow import watch_global  # noqa: E402
 from telemetry_arms.traffic import GLOBAL  # noqa: E402

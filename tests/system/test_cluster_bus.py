@@ -13,21 +13,22 @@ from pathlib import Path
 
 import pytest
 
-from esper.bus import connect, dead, durability, survey
-from esper.bus.again import add_until_answered
-from esper.bus.delivery import FIELD
+from esper.bus import connect, durability
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.faults import ElsewhereError, LostError
-from esper.bus.inbox import Inbox
+from esper.bus.group.delivery import FIELD
+from esper.bus.group.inbox import Inbox
+from esper.bus.group.outbox import Outbox
+from esper.bus.group.settlement import Settlement
 from esper.bus.names import key, region_key
-from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
-from esper.bus.settlement import Settlement
+from esper.bus.retry import add_until_answered
+from esper.bus.upkeep import dead, survey
 from esper.errors import BusError, RefusedError
 from esper.leyline import contracts as pb
-from esper.runtime.health import Health
+from esper.runtime.operations.health import Health
+from esper.runtime.operations.vitals import Look
 from esper.runtime.quitting import silence
-from esper.runtime.vitals import Look
 from tests.bus_kit import bodies, drain, num_pending, standing_still
 from tests.many_servers import HOST, Cluster, a_cluster, a_replica, ask, free_ports, on
 

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from esper.bus.embedded import find_server
-from esper.cli.ports import free_port
-from esper.leyline.keyring import RoleKeyring
+from esper.cli.running.ports import free_port
+from esper.leyline.keys.keyring import RoleKeyring
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]

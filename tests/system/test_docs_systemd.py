@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from esper.leyline.keyring import RoleKeyring
+from esper.leyline.keys.keyring import RoleKeyring
 from tests.deploy_kit import DEPLOY, ROOT
 from tests.pages import typed_by
 

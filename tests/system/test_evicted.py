@@ -13,9 +13,9 @@ from typing import IO
 
 import pytest
 
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
-from esper.runtime.alarm import EVICTED
+from esper.runtime.beside.alarm import EVICTED
 from tests.system.processes import PATIENCE_S
 
 SILENCE_S, AWAY_S = 6.0, 21.0

@@ -18,9 +18,9 @@ from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.envelope import unpack
 from esper.leyline.replay import ReplayGuard
-from esper.runtime.beside import windows_key
-from esper.runtime.lease import LEASE_S
-from esper.runtime.windows import part
+from esper.runtime.beside.loop import windows_key
+from esper.runtime.coordinator.lease import LEASE_S
+from esper.runtime.serving.windows import part
 from tests.bus_kit import fill_disk, free_disk
 from tests.faults.processes import wait_until
 from tests.system.processes import PATIENCE_S

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import pytest
 
 from esper.bus import connect
-from esper.bus.floors import kept_key
 from esper.bus.names import new_run_id
+from esper.bus.upkeep.floors import kept_key
 from esper.leyline import contracts as pb
 from esper.tolaria.checkpoints.manifest import Manifest
 from tests.seed_kit import Op

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from esper.bus import embedded, names
 from esper.bus.acl import ADMIN, user_name
+from esper.bus.client.credentials import completed
 from esper.bus.connect import writer
-from esper.bus.credentials import completed
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.publisher import Publisher
 from esper.cli.main import app

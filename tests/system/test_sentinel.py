@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from esper.bus import connect, durability, names, sentinel
+from esper.bus import connect, durability, names
+from esper.bus.client import sentinel
 from esper.bus.faults import LostError, UnavailableError
 from esper.leyline import contracts as pb
 from tests.many_servers import Watched, watched_servers

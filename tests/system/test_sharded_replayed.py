@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from esper.cli.ports import free_port
+from esper.cli.running.ports import free_port
 from esper.leyline import contracts as pb
-from esper.runtime import logbook
+from esper.runtime.history import logbook
 from tests.faults.processes import ROOT, Running
 from tests.seed_kit import Op
 from tests.session_kit import Command, on_seed, own_optimizer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from esper.leyline import contracts as pb
-from esper.leyline.bounds import PROMISE_STEPS
+from esper.leyline.validate.bounds import PROMISE_STEPS
 from tests.faults.processes import wait_until
 from tests.system.loop import Scripted
 from tests.system.processes import PATIENCE_S

@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 
 from esper.bus import connect, names
-from esper.bus.backlog import waiting
+from esper.bus.group.backlog import waiting
 from esper.bus.publisher import Publisher
 from esper.bus.runs import RunRecord
-from esper.cli.fleet import fleet
-from esper.cli.keeping import kept
+from esper.cli.running.fleet import fleet
+from esper.cli.running.keeping import kept
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import RoleKeyring
+from esper.leyline.keys.keyring import RoleKeyring
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
 from esper.narset.totals import decode
-from esper.runtime import control
-from esper.runtime.crew import Crew
-from esper.runtime.runfile import parse
+from esper.runtime.crew import control
+from esper.runtime.crew.crew import Crew
+from esper.runtime.crew.runfile import parse
 
 FRAMES = 3  # each time
 FILE = """

@@ -12,7 +12,7 @@ import pytest
 from esper.bus import connect, names
 from esper.bus.publisher import Publisher
 from esper.bus.runs import SOCKET
-from esper.runtime import logbook
+from esper.runtime.history import logbook
 from tests.faults.processes import wait_until
 from tests.system.processes import PATIENCE_S, Esper, nothing_left, runs_of
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from esper.client import Controller
-from esper.runtime.heard import Workers
+from esper.runtime.watching.liveness import Workers
 from tests.system.launched import ENDED, gone_past, step_of
 from tests.system.processes import Esper, logs_of, stop
 

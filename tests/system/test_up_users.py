@@ -16,13 +16,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from esper.bus.acl import ADMIN, USERS, user_name
+from esper.bus.client.credentials import completed
 from esper.bus.connect import writer
-from esper.bus.credentials import completed
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.passwords import file_of, variables
 from esper.cli.main import app
-from esper.leyline.keyring import KEYRINGS, MasterKeyring
-from esper.runtime.runfile import parse
+from esper.leyline.keys.keyring import KEYRINGS, MasterKeyring
+from esper.runtime.crew.runfile import parse
 from tests.many_servers import HOST, free_ports
 from tests.server_kit import newer_server
 from tests.system.processes import buried

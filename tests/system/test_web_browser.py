@@ -17,7 +17,7 @@ from esper.bus import names
 from esper.bus.publisher import Publisher
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
-from esper.runtime.watching import reach
+from esper.runtime.watching.live import reach
 from esper.web.serving import Place, bound, serve, site_of
 from esper.web.tokens import Token
 from tests.rounds import seed_command

@@ -18,7 +18,7 @@ from esper.bus.embedded import EmbeddedRedis
 from esper.bus.publisher import Publisher
 from esper.bus.tail import last
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
 from esper.session import Session

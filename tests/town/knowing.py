@@ -8,11 +8,11 @@ from typing import NamedTuple, Protocol
 
 from esper.bus.connect import ServerClock
 from esper.leyline.checks import CLOCK_SLACK_MS, FRESH_MS
-from esper.leyline.keyring import MasterKey, MasterKeyring, RoleKeyring, Validity
+from esper.leyline.keys.keyring import MasterKey, MasterKeyring, RoleKeyring, Validity
 from esper.leyline.kinds import Role
 from esper.leyline.replay import ReplayGuard
+from esper.runtime.serving.windows import part
 from esper.runtime.timekeeping import LOOK_EVERY_S
-from esper.runtime.windows import part
 
 MS, S = 1_000_000, 1_000_000_000
 BEGIN_NS = 1_700_000_000 * S

@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
-from esper.bus.delivery import FIELD
+from esper.bus.group.delivery import FIELD
 from esper.leyline.entries import entry_order
 
 T = TypeVar("T")

@@ -14,9 +14,9 @@ from esper.leyline.kinds import Domain, Role
 from esper.leyline.lifecycle import reason_name
 from esper.leyline.seal import Opened, Opener, Sealer
 from esper.leyline.succession import Decision, Said, Succession, in_force
-from esper.runtime.coordinate import NUM_DECISIONS
-from esper.runtime.dated import DatedOpener
-from esper.runtime.lookback import newest_said
+from esper.runtime.coordinator.lookback import newest_said
+from esper.runtime.coordinator.loop import NUM_DECISIONS
+from esper.runtime.serving.clock_skew import DatedOpener
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Entry, Outcome
 from esper.tamiyo.overdue import ROUND_NS

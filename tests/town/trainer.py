@@ -10,19 +10,19 @@ from typing import cast
 from google.protobuf.message import Message
 
 from esper.bus.connect import Redis
-from esper.bus.delivery import Delivery
+from esper.bus.group.delivery import Delivery
+from esper.bus.group.settlement import Settlement
 from esper.bus.names import key
-from esper.bus.settlement import Settlement
 from esper.errors import TrainingError
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Sealer
-from esper.runtime.dated import DatedOpener
-from esper.runtime.following import Following
-from esper.runtime.orders import Orders
-from esper.runtime.recall import Recaller
+from esper.runtime.beside.following import Following
+from esper.runtime.beside.orders import Orders
+from esper.runtime.beside.recall import Recaller
+from esper.runtime.serving.clock_skew import DatedOpener
 from esper.tolaria.boundary import Boundary
 from tests.rounds import heartbeat, vote
 from tests.simulation.arrivals import at_once

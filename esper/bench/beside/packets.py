@@ -11,8 +11,8 @@ from pathlib import Path
 from esper.bus import connect, names
 from esper.bus.publisher import Publisher
 from esper.leyline import contracts as pb
+from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.leyline.kinds import Role
-from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Sealer
 from esper.runtime import process
 

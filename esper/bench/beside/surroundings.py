@@ -19,7 +19,7 @@ from typing import Any
 from esper.bus import connect, names
 from esper.bus.embedded import EmbeddedRedis
 from esper.errors import RuntimeLostError
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 
 RUN, REGION, WORKER = "bench-0a1b2c3d", "r0", "worker-0"

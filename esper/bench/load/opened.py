@@ -18,12 +18,12 @@ from esper.bus import connect, names
 from esper.bus.publisher import Publisher
 from esper.client import observing
 from esper.errors import SettingError, near
+from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.leyline.kinds import Role
-from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened, Sealer
 from esper.runtime import access
-from esper.runtime.dispatch import Dispatch
-from esper.runtime.observer import Observer
+from esper.runtime.watching.dispatch import Dispatch
+from esper.runtime.watching.observer import Observer
 
 READERS = frozenset({Role.OBSERVER, Role.CONTROLLER})
 

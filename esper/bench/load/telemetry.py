@@ -11,7 +11,7 @@ from esper.bench.load.tally import Tally
 from esper.bus.faults import UnavailableError
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened
-from esper.narset.passing import PREFIX
+from esper.narset.transient_metrics import PREFIX
 
 NUM_METRICS = 5
 

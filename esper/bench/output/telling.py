@@ -11,15 +11,15 @@ from pathlib import Path
 from esper.bench.figures import Figure
 from esper.bench.history.contrast import LEFT_OUT
 from esper.bus import connect, names
-from esper.bus.again import add_until_answered
 from esper.bus.publisher import Publisher
-from esper.bus.survey import regions_of
+from esper.bus.retry import add_until_answered
+from esper.bus.upkeep.survey import regions_of
 from esper.errors import SettingError, near
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
 from esper.runtime import access
-from esper.runtime.packets import PACKETS_PER_FRAME
+from esper.runtime.beside.packets import PACKETS_PER_FRAME
 
 SOURCE = "bench"
 _NAME_LENGTH, _LABEL_BYTES = 96, 60  # so that name and labels together stay a name: 255 bytes

@@ -12,7 +12,7 @@ import structlog
 from esper.bench.rounds.lines import given, run, say, told
 from esper.bus.connect import reader, writer
 from esper.leyline import contracts as pb
-from esper.leyline.rolekeys import RoleKeyring
+from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Outcome
 from esper.workers.coordinator import CoordinatorSettings, desk

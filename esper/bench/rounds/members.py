@@ -18,13 +18,13 @@ import structlog
 from esper.bench.rounds.lines import given, run, say, told
 from esper.leyline import contracts as pb
 from esper.leyline.frames import FrameDecoder, encode
-from esper.leyline.rolekeys import RoleKeyring
+from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.runtime.access import Access
-from esper.runtime.assembly import assembled
+from esper.runtime.beside.assembly import assembled
+from esper.runtime.beside.lanes import Lanes
+from esper.runtime.beside.namesake import Newcomer
+from esper.runtime.beside.packets import Origin
 from esper.runtime.ending import meanwhile
-from esper.runtime.lanes import Lanes
-from esper.runtime.namesake import Newcomer
-from esper.runtime.packets import Origin
 from esper.tolaria.boundary import Boundary
 
 BEAT_S = 0.5

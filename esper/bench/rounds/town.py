@@ -10,7 +10,7 @@ from pathlib import Path
 
 from esper.bench.rounds.part import Part
 from esper.bus.names import new_run_id
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 
 PATIENCE_S = 1.0  # for the last commit

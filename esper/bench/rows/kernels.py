@@ -17,12 +17,12 @@ LOAD = Comparison(
     "kernel-load",
     "kernels",
     arms=(
-        lazily("pop and assign", "grafts:pop_and_assign"),
-        lazily("pool to slot", "grafts:pooled"),
-        lazily("pool to slot, and AdamW", "grafts:pooled_with_optimizer"),
-        lazily("refused command", "grafts:refused"),
-        lazily("GERMINATE, pooled", "grafts:germinated", True),
-        lazily("GERMINATE, built", "grafts:germinated", False),
+        lazily("pop and assign", "seeds.grafts:pop_and_assign"),
+        lazily("pool to slot", "seeds.grafts:pooled"),
+        lazily("pool to slot, and AdamW", "seeds.grafts:pooled_with_optimizer"),
+        lazily("refused command", "seeds.grafts:refused"),
+        lazily("GERMINATE, pooled", "seeds.grafts:germinated", True),
+        lazily("GERMINATE, built", "seeds.grafts:germinated", False),
     ),
     shape="LoRA of rank 4 at a layer of 128, one of 16 sites; pop and assign: a hundred at a time",
     goals=(

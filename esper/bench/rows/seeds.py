@@ -42,7 +42,7 @@ ISOLATION = Comparison(
     "seeds",
     arms=(
         *(
-            lazily(name, "isolating:passed", name)
+            lazily(name, "seeds.isolating:passed", name)
             for name in ("host alone", "seeds, nothing between", "two seeds training")
         ),
     ),
@@ -60,10 +60,10 @@ def watch(row: str, num_layers: int) -> Comparison:
         row,
         "seeds",
         arms=(
-            lazily("bare call", "isolating:called_alone", num_layers),
-            lazily("watched", "isolating:watched", num_layers, False),
-            lazily("close look", "isolating:watched", num_layers, True),
-            lazily("counters alone", "isolating:counters", num_layers),
+            lazily("bare call", "seeds.isolating:called_alone", num_layers),
+            lazily("watched", "seeds.isolating:watched", num_layers, False),
+            lazily("close look", "seeds.isolating:watched", num_layers, True),
+            lazily("counters alone", "seeds.isolating:counters", num_layers),
         ),
         unit="us",
         shape=f"one call of an MLP seed, host of {2 * num_layers:,} tensors",
@@ -76,9 +76,9 @@ NORMS = Comparison(
     "gradient-norms",
     "seeds",
     arms=(
-        lazily("one by one", "isolating:normed_singly"),
-        lazily("batched", "isolating:normed_batched"),
-        lazily("one pass over the bytes", "isolating:normed_in_one"),
+        lazily("one by one", "seeds.isolating:normed_singly"),
+        lazily("batched", "seeds.isolating:normed_batched"),
+        lazily("one pass over the bytes", "seeds.isolating:normed_in_one"),
     ),
     shape="of 64 seeds with four tensors each",
     tolerance=Tolerance(relative=1e-5),
@@ -90,10 +90,10 @@ TRANSITION = Comparison(
     "state-transition",
     "seeds",
     arms=(
-        lazily("looked up", "transitions:looked_up"),
-        lazily("START_TRAINING", "transitions:commanded", "START_TRAINING"),
-        lazily("START_GRAFTING, held by G1", "transitions:commanded", "START_GRAFTING"),
-        lazily("CULL", "transitions:commanded", "CULL"),
+        lazily("looked up", "seeds.transitions:looked_up"),
+        lazily("START_TRAINING", "seeds.transitions:commanded", "START_TRAINING"),
+        lazily("START_GRAFTING, held by G1", "seeds.transitions:commanded", "START_GRAFTING"),
+        lazily("CULL", "seeds.transitions:commanded", "CULL"),
     ),
     shape="one command, 16 sites; looked up: a thousand at a time",
     # performance validation, 1.1
@@ -109,7 +109,7 @@ ROWS: tuple[Row, ...] = (
     FORWARD,
     STEP,
     ISOLATION,
-    Measurement("isolation-memory", "seeds", measured_by("isolating:memory"), times=1.0),
+    Measurement("isolation-memory", "seeds", measured_by("seeds.isolating:memory"), times=1.0),
     watch("hook-check", 17),
     watch("hook-check-1000", 500),
     NORMS,

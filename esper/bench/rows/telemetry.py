@@ -16,9 +16,9 @@ def generation(row: str, num: int) -> Comparison:
         row,
         "telemetry",
         arms=(
-            lazily("array alone", "telemetry:kept_bare", num),
-            lazily("trainer", "telemetry:generated", num),
-            lazily("runtime, sealed", "telemetry:sealed", num),
+            lazily("array alone", "wire.telemetry:kept_bare", num),
+            lazily("trainer", "wire.telemetry:generated", num),
+            lazily("runtime, sealed", "wire.telemetry:sealed", num),
         ),
         shape=f"{num} packet{'s' if num > 1 else ''} of five metrics",
         goals=(Goal("trainer", "p50", GENERATION_MS, GENERATION_ASPIRED_MS),),
@@ -30,7 +30,10 @@ def aggregation(row: str, num: int, columnar: bool) -> Comparison:
     return Comparison(
         row,
         "telemetry",
-        arms=(lazily("numpy alone", "telemetry:numpy_alone", num), lazily("tier 1", "telemetry:folded", num, columnar)),
+        arms=(
+            lazily("numpy alone", "wire.telemetry:numpy_alone", num),
+            lazily("tier 1", "wire.telemetry:folded", num, columnar),
+        ),
         shape=f"{num} {'rows in a table' if columnar else 'packets in a frame'}, five metrics, into one aggregate",
         goals=(Goal("tier 1", "p50", FOLD_MS, FOLD_FOUND_MS),),
         tolerance=Tolerance(relative=1e-9),

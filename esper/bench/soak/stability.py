@@ -18,7 +18,7 @@ from esper.bench.soak.soaked import Sample, Soaked, append, read
 from esper.errors import EsperError, SettingError
 
 if TYPE_CHECKING:
-    from esper.bench.work.churn import Churn
+    from esper.bench.work.growth.churn import Churn
 
 MOST_SAMPLES = 2_000
 LEAST_S = 0.1  # between two samples
@@ -83,7 +83,7 @@ def soak(
 
 def _session(soaking: Soaking, number: int) -> None:
     """Until the hours are over, or something is raised: that is an error, and the next session begins anew."""
-    churning, device = loaded("churn:Churn"), loaded("churn:device")
+    churning, device = loaded("growth.churn:Churn"), loaded("growth.churn:device")
     with closing(churning(device())) as churn:
         churn.life()  # what is loaded on first use is no drift
         session = Session(soaking, number, churn)

@@ -9,8 +9,8 @@ from itertools import count
 from torch import Tensor
 
 from esper.bench.arm import Ready
-from esper.bench.work.grown import grow, learned, with_all
 from esper.bench.work.hosts import SMALL, Bare
+from esper.bench.work.seeds.grown import grow, learned, with_all
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
 from esper.leyline.lifecycle import BLENDING, DORMANT, TRAINING

@@ -16,7 +16,7 @@ from esper.bench.work.overheads import digest
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from esper.tolaria.checkpoints.checkpoints import Checkpoints
 from esper.tolaria.checkpoints.keyed import KeyringSigner
@@ -24,9 +24,9 @@ from esper.tolaria.checkpoints.optimizers import OptimizerState
 from esper.tolaria.checkpoints.rank import RankState
 from esper.tolaria.checkpoints.store import Store
 from esper.tolaria.fossils import FossilGradients
-from esper.tolaria.optimizers import Optimizers
+from esper.tolaria.optimizers.optimizers import Optimizers
 from esper.tolaria.reduce import SeedReducer
-from esper.tolaria.snapshot import Snapshots
+from esper.tolaria.state.snapshot import Snapshots
 
 WIDTH, NUM_LAYERS, RUN = 512, 5, "bench-00000000"
 NUM_SEEDS = 4

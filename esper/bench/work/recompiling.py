@@ -15,7 +15,7 @@ from esper.bench.agreement import DisagreementError, Tolerance, difference
 from esper.bench.effort import Effort
 from esper.bench.figures import DERIVED, Figure
 from esper.bench.work.sited import SIZES, Forward, Sited
-from esper.bench.work.teachers import listed
+from esper.bench.work.teachers.modes import listed
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDING, SHADOWING
 

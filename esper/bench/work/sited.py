@@ -11,7 +11,7 @@ from esper.errors import EsperError
 from esper.kasmina.blend import AlphaSchedule
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
-from esper.kasmina.seed import Moment
+from esper.kasmina.seeds.seed import Moment
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDING
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from esper.kasmina.outputs import joinable, with_tensor
 from esper.kasmina.pruning.units import CHANNEL, LAYER, WEIGHT, Unit
+from esper.kasmina.slots.outputs import joinable, with_tensor
 
 
 class ChannelGate:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from esper.errors import RefusedError
-from esper.kasmina.naming import bare_name
 from esper.kasmina.pruning.importance import Importance
 from esper.kasmina.pruning.units import Key, Unit
+from esper.kasmina.slots.naming import bare_name
 from esper.leyline import contracts as pb
 
 MOST_VALUES = 16_384  # in one message: three floats each make 192 KiB, well below a body's cap of 1 MiB

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from esper.kasmina.meter import norm_of
+from esper.kasmina.gates.meter import norm_of
 from esper.kasmina.pruning.units import Key, Unit
 from esper.kasmina.pruning.whole import Weights
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from esper.errors import SettingError
-from esper.kasmina.naming import bare_name
+from esper.kasmina.slots.naming import bare_name
 from esper.kernels.split import is_split
 from esper.leyline import contracts as pb
 

@@ -12,9 +12,9 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 
 from esper.errors import SettingError
-from esper.kasmina.naming import bare_name
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.units import LAYER, WEIGHT, Key, Part, Unit, named, near, owners_in, units_of
+from esper.kasmina.slots.naming import bare_name
 from esper.kernels.split import is_split
 
 MOST_WEIGHTS = 1 << 16  # of one parameter: told in three floats each, they fill three quarters of a body's 1 MiB

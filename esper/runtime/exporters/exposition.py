@@ -12,9 +12,9 @@ from prometheus_client.registry import Collector
 
 from esper.bus.connect import Redis
 from esper.leyline import contracts as pb
-from esper.runtime.catalogue import counter
 from esper.runtime.exporters.loop import NOTHING, Entry
-from esper.runtime.figures import counted, shown
+from esper.runtime.operations.catalogue import counter
+from esper.runtime.operations.figures import counted, shown
 
 POSITION, FIGURES, THROUGH = b"position", b"figures", b"through"
 

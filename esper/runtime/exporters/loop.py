@@ -13,8 +13,8 @@ import structlog
 from esper.bus import tail
 from esper.bus.backoff import Backoff
 from esper.bus.connect import Redis
-from esper.bus.delivery import Row
 from esper.bus.faults import LostError
+from esper.bus.group.delivery import Row
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened

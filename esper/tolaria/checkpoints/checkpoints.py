@@ -21,8 +21,8 @@ from esper.tolaria.checkpoints.rank import PutBack, RankState
 from esper.tolaria.checkpoints.signing import Signer
 from esper.tolaria.checkpoints.store import Checkpoint, Store, step_of
 from esper.tolaria.checkpoints.tree import pack, unpack
-from esper.tolaria.digest import parameter_digest
-from esper.tolaria.shaped import parameters, whole
+from esper.tolaria.state.digest import parameter_digest
+from esper.tolaria.state.sharded import parameters, whole
 
 log = structlog.get_logger()
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from nacl.exceptions import BadSignatureError
 
 from esper.errors import CheckpointError, RefusedError, SettingError
+from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.leyline.kinds import Domain, Role
-from esper.leyline.rolekeys import RoleKeyring
 from esper.tolaria.checkpoints.signing import Signature
 
 

@@ -11,14 +11,14 @@ from torch.utils._pytree import tree_map_only
 
 from esper.errors import CheckpointError
 from esper.kernels.split import is_split, own_part, placed
-from esper.tolaria import moments
-from esper.tolaria.bank import Bank
-from esper.tolaria.host import KeptHost
-from esper.tolaria.moments import Moments
-from esper.tolaria.optimizers import KeptOptimizers, Optimizers
-from esper.tolaria.overrides import Group
+from esper.tolaria.optimizers import moments
+from esper.tolaria.optimizers.host import KeptHost
+from esper.tolaria.optimizers.moments import Moments
+from esper.tolaria.optimizers.optimizers import KeptOptimizers, Optimizers
+from esper.tolaria.optimizers.overrides import Group
+from esper.tolaria.optimizers.seed_optimizer import KeptSeedOptimizer
 from esper.tolaria.reduce import Trainee
-from esper.tolaria.seed_optimizer import KeptSeedOptimizer
+from esper.tolaria.state.bank import Bank
 
 Names = Mapping[str, torch.Tensor]
 

@@ -9,12 +9,12 @@ from typing import Any, Protocol
 import torch
 
 from esper.errors import CheckpointError
-from esper.tolaria.bank import copy_all
 from esper.tolaria.checkpoints.optimizers import OptimizerState
 from esper.tolaria.fossils import FossilGradients
-from esper.tolaria.randomness import Randomness
 from esper.tolaria.reduce import Trainee
-from esper.tolaria.shaped import parameters, shaped
+from esper.tolaria.state.bank import copy_all
+from esper.tolaria.state.randomness import Randomness
+from esper.tolaria.state.sharded import parameters, shaped
 
 MOST_NAMED = 5  # differences that an error lists
 

@@ -6,7 +6,8 @@ import json
 import sys
 from importlib import import_module
 
-from esper.runtime import aggregate, process
+from esper.runtime import process
+from esper.runtime.aggregator import loop as aggregate
 
 
 def main() -> None:

@@ -7,10 +7,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from esper.bus import connect, names
-from esper.bus.delivery import Delivery
-from esper.bus.inbox import Inbox
-from esper.bus.outbox import Outbox
-from esper.bus.settlement import Settlement, reject_spent
+from esper.bus.group.delivery import Delivery
+from esper.bus.group.inbox import Inbox
+from esper.bus.group.outbox import Outbox
+from esper.bus.group.settlement import Settlement, reject_spent
 from esper.errors import RefusedError, StaleLeaseError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain, Role
@@ -18,9 +18,9 @@ from esper.leyline.lifecycle import reason_name
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opener
 from esper.runtime import process
-from esper.runtime.missing import Missing
+from esper.runtime.serving.missing import Missing
+from esper.runtime.serving.windows import Windows
 from esper.runtime.timekeeping import kept_right
-from esper.runtime.windows import Windows
 from tests.faults.history import History, Record
 from tests.faults.roles import arguments
 from tests.faults.roles.worker import stop

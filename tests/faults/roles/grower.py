@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 import esper
 from esper.runtime import logging
 from esper.runtime.settings import Settings, load
-from esper.tolaria.teachers import TeacherSource
+from esper.tolaria.teachers.teachers import TeacherSource
 from tests.seed_kit import SETTINGS, Host, held_out, loss_of
 from tests.teacher_kit import Professor
 

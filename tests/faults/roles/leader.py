@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from esper.bus import connect
-from esper.bus.outbox import Outbox
-from esper.bus.settlement import Settlement
+from esper.bus.group.outbox import Outbox
+from esper.bus.group.settlement import Settlement
 from esper.leyline import contracts as pb
 from esper.leyline.envelope import unpack
 from esper.leyline.kinds import Role, kind_of
 from esper.runtime import process
-from esper.runtime.lease import Standby
+from esper.runtime.coordinator.lease import Standby
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Entry, Outcome
 from esper.workers.coordinator import CoordinatorSettings, desk

@@ -9,23 +9,23 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from esper.bus import connect, names
-from esper.bus.consumer import Pace
-from esper.bus.delivery import Delivery
-from esper.bus.inbox import Inbox
-from esper.bus.outbox import Outbox
+from esper.bus.group.consumer import Pace
+from esper.bus.group.delivery import Delivery
+from esper.bus.group.inbox import Inbox
+from esper.bus.group.outbox import Outbox
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
+from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.lifecycle import reason_name
 from esper.leyline.replay import ReplayGuard
-from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened, Opener
 from esper.runtime import process
 from esper.runtime.keys import kept_current
-from esper.runtime.missing import Missing
-from esper.runtime.serve import serve
+from esper.runtime.serving.loop import serve
+from esper.runtime.serving.missing import Missing
+from esper.runtime.serving.windows import Windows
 from esper.runtime.timekeeping import kept_right
-from esper.runtime.windows import Windows
 from tests.faults.history import History, Record
 from tests.faults.roles.follower import Follower, Told as FollowerTold, follow
 from tests.faults.roles.worker import stop

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from esper.runtime.collecting import end_soon, loading
+from esper.runtime.gc_policy import end_soon, loading
 
 PR_SET_PDEATHSIG = 1
 

@@ -8,13 +8,13 @@ import signal
 from collections.abc import Iterator
 
 from esper.bus import connect
-from esper.bus.delivery import Delivery
-from esper.bus.inbox import Inbox
+from esper.bus.group.delivery import Delivery
+from esper.bus.group.inbox import Inbox
 from esper.errors import EsperError
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened
 from esper.runtime import process
-from esper.runtime.serve import serve
+from esper.runtime.serving.loop import serve
 from tests.faults.history import History
 from tests.faults.roles import worker
 

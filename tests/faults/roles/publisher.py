@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 from esper.bus import connect, names
 from esper.bus.backoff import Backoff
-from esper.bus.delivery import FIELD
 from esper.bus.durability import CONFIRM_MS, Durability, UnconfirmedError, admit
 from esper.bus.faults import UnavailableError
+from esper.bus.group.delivery import FIELD
 from esper.bus.protocol import Argument
 from esper.bus.publisher import Publisher
 from esper.errors import BusError

@@ -17,11 +17,11 @@ from esper.leyline.frames import FrameDecoder, encode
 from esper.leyline.kinds import Role
 from esper.runtime import process
 from esper.runtime.access import Access
-from esper.runtime.assembly import assembled
+from esper.runtime.beside.assembly import assembled
+from esper.runtime.beside.lanes import Lanes
+from esper.runtime.beside.namesake import Newcomer
+from esper.runtime.beside.packets import Origin
 from esper.runtime.ending import meanwhile
-from esper.runtime.lanes import Lanes
-from esper.runtime.namesake import Newcomer
-from esper.runtime.packets import Origin
 from esper.runtime.timekeeping import kept_right
 from esper.tolaria.boundary import Boundary
 from tests.faults.history import History

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from esper.bus import drive
 from esper.bus.faults import UnavailableError
-from esper.bus.inbox import Inbox
-from esper.bus.outbox import Outbox
+from esper.bus.group.inbox import Inbox
+from esper.bus.group.outbox import Outbox
 from esper.runtime import process
-from esper.runtime.serve import serve
+from esper.runtime.serving.loop import serve
 from tests.faults.history import History
 from tests.faults.roles import worker
 

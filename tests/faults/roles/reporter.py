@@ -13,15 +13,15 @@ from functools import partial
 from pathlib import Path
 
 from esper.bus import connect, names
-from esper.bus.backlog import Backlog
+from esper.bus.group.backlog import Backlog
 from esper.bus.publisher import Publisher
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
 from esper.runtime import process
-from esper.runtime.packets import Origin
-from esper.runtime.reporting import Reporting
-from esper.tolaria.rows import IN_FLIGHT, Rows
+from esper.runtime.beside.packets import Origin
+from esper.runtime.beside.reporting import Reporting
+from esper.tolaria.rows.rows import IN_FLIGHT, Rows
 from tests.faults.roles import arguments
 
 TICK_S = 0.01

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from esper.bus import connect, names
-from esper.bus.consumer import Pace
-from esper.bus.delivery import Delivery
-from esper.bus.inbox import Inbox
-from esper.bus.outbox import Outbox
+from esper.bus.group.consumer import Pace
+from esper.bus.group.delivery import Delivery
+from esper.bus.group.inbox import Inbox
+from esper.bus.group.outbox import Outbox
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opened, Opener, Sealer
 from esper.runtime import process
-from esper.runtime.serve import serve
+from esper.runtime.serving.loop import serve
 from esper.runtime.timekeeping import kept_right
 from tests.faults.history import History
 from tests.faults.roles import arguments

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from esper.leyline import commands, contracts as pb
+from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.leyline.kinds import Role
-from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Sealer
 from tests.faults.accounts import Accounts, gaps_told
 from tests.faults.clock import step

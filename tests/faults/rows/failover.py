@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from esper.bus.durability import Wanted
-from esper.cli.ports import free_port
+from esper.cli.running.ports import free_port
 from tests.faults.modes import in_each_mode, judge
 from tests.faults.processes import wait_until
 from tests.faults.proxy import Proxy

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from esper.bus import names
-from esper.bus.backlog import MOST_WAITING
+from esper.bus.group.backlog import MOST_WAITING
 from esper.leyline import contracts as pb
-from esper.runtime.aggregate import RECLAIM_AFTER_MS
+from esper.runtime.aggregator.loop import RECLAIM_AFTER_MS
 from tests.faults.crew import REGION, TELEMETRY, TIERS, Crew, crew
 from tests.faults.history import records
 from tests.faults.processes import SOON_S, Child, wait_until

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from esper.leyline.keyring import SECOND_NS, MasterKeyring, RoleKeyring
+from esper.leyline.keys.keyring import SECOND_NS, MasterKeyring, RoleKeyring
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
 from esper.leyline.window import SPAN, STRIDE

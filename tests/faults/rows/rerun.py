@@ -16,13 +16,13 @@ from pathlib import Path
 from google.protobuf.message import Message
 
 from esper.bus import names
-from esper.cli.ports import free_port
+from esper.cli.running.ports import free_port
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
-from esper.runtime import logbook
-from esper.runtime.audit import audit
+from esper.runtime.history import logbook
+from esper.runtime.history.audit import audit
 from tests.faults.nursery import Cradle, nursed
 from tests.faults.processes import ROOT, Child, wait_until
 from tests.faults.roles.grower import STOP, TEACHERS

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from esper.leyline.checks import MS_NS
-from esper.leyline.keyring import SECOND_NS, MasterKeyring, RoleKeyring, Validity
+from esper.leyline.keys.keyring import SECOND_NS, MasterKeyring, RoleKeyring, Validity
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
 from tests.faults.accounts import events

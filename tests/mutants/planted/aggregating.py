@@ -14,14 +14,14 @@ MUTANTS = (
     ),
     Mutant(
         "windows_of_packets_are_not_kept_with_the_aggregate",
-        "esper/runtime/aggregate.py",
+        "esper/runtime/aggregator/loop.py",
         "settlement.put(self.place.record, self.tier.changed())",
         "self.tier.changed()",
         ("tests/test_aggregation_exact.py::test_packets_sent_again_in_another_frame_count_once_also_after_a_restart",),
     ),
     Mutant(
         "two_aggregators_overwrite_each_others_record",
-        "esper/runtime/aggregate.py",
+        "esper/runtime/aggregator/loop.py",
         "settlement.expect(self.place.record, VERSION, expected)",
         "pass",
         ("tests/test_aggregation_exact.py::test_three_aggregators_of_one_region_fold_each_packet_once",),
@@ -35,7 +35,7 @@ MUTANTS = (
     ),
     Mutant(
         "an_aggregator_whose_record_is_lost_has_met_nothing",
-        "esper/runtime/record.py",
+        "esper/runtime/aggregator/lost_state.py",
         "fields = {**self._known, LOST:",
         "fields = {LOST:",
         ("tests/test_record_lost.py::test_what_a_living_process_has_folded_before_is_not_folded_again",),
@@ -49,14 +49,14 @@ MUTANTS = (
     ),
     Mutant(
         "a_later_decision_of_a_round_counts_too",
-        "esper/runtime/orders.py",
+        "esper/runtime/beside/orders.py",
         "return decision.round <= self._decided or",
         "return decision.round < self._decided or",
         ("tests/test_orders.py::test_the_first_decision_of_a_round_counts",),
     ),
     Mutant(
         "a_commit_waits_forever_for_an_entry_that_is_refused",
-        "esper/runtime/orders.py",
+        "esper/runtime/beside/orders.py",
         """            alike.pop(next(iter(alike)))
         return self._complete()
 """,
@@ -83,21 +83,21 @@ MUTANTS = (
     ),
     Mutant(
         "who_takes_the_place_of_an_evicted_process_ends_too",
-        "esper/runtime/orders.py",
+        "esper/runtime/beside/orders.py",
         "if (self.worker, self.incarnation) in ended:",
         "if self.worker in [each.worker for each in abort.evicted]:",
         ("tests/test_eviction.py::test_a_runtime_ends_the_process_that_is_named_and_no_other",),
     ),
     Mutant(
         "a_runtime_beats_for_a_trainer_that_was_stopped",
-        "esper/runtime/pulse.py",
+        "esper/runtime/beside/pulse.py",
         'STOPPED = "TtZX"',
         'STOPPED = "ZX"',
         ("tests/test_pulse.py::test_for_one_that_was_stopped_nobody_speaks_until_it_goes_on",),
     ),
     Mutant(
         "a_resumed_rank_does_not_know_who_led_before",
-        "esper/runtime/recall.py",
+        "esper/runtime/beside/recall.py",
         "await self._know_past(asked.after, orders)",
         "pass",
         (
@@ -107,21 +107,21 @@ MUTANTS = (
     ),
     Mutant(
         "a_lease_runs_out_though_its_leader_is_at_work",
-        "esper/runtime/lease.py",
+        "esper/runtime/coordinator/lease.py",
         "if version != self._seen or now_s - began_s > LOOK_S:",
         "if self._seen is None:",
         ("tests/test_leader_lease.py::test_a_leader_that_renews_its_lease_keeps_it_and_a_silent_one_loses_it",),
     ),
     Mutant(
         "what_a_replaced_leader_has_read_is_lost",
-        "esper/bus/consumer.py",
+        "esper/bus/group/consumer.py",
         "if not self._sweeps_at_s and self.pace.sweep_every_s is not None:",
         "if False:",
         ("tests/test_leader_lease.py::test_what_a_replaced_leader_has_read_meanwhile_comes_to_the_new_one",),
     ),
     Mutant(
         "what_a_replaced_leader_has_read_comes_behind_what_came_later",
-        "esper/bus/pending.py",
+        "esper/bus/group/pending.py",
         "if (yield from self._page(self._cursor, before(rows[0][0].decode()))):",
         "if False:",
         (
@@ -131,21 +131,21 @@ MUTANTS = (
     ),
     Mutant(
         "what_is_in_hand_counts_as_read_by_another_leader",
-        "esper/bus/pending.py",
+        "esper/bus/group/pending.py",
         "        self._cursor = rows[-1][0].decode()\n        return True\n",
         "        return True\n",
         ("tests/test_leader_lease.py::test_where_no_other_leader_reads_each_entry_is_handed_over_once",),
     ),
     Mutant(
         "entries_are_acknowledged_before_the_round_is_applied",
-        "esper/runtime/orders.py",
+        "esper/runtime/beside/orders.py",
         "self._to_ack[decision.round] = ended",
         "settled += ended",
         ("tests/test_orders.py::test_a_round_applied_settles_its_decision_and_every_entry_judged",),
     ),
     Mutant(
         "what_was_met_before_is_done_with_though_redis_has_lost_it",
-        "esper/runtime/aggregate.py",
+        "esper/runtime/aggregator/loop.py",
         "        if self._hand or aggregates:  #",
         "        if aggregates:  #",
         (
@@ -155,7 +155,7 @@ MUTANTS = (
     ),
     Mutant(
         "what_is_read_while_a_lost_lease_is_answered_is_taken_in_twice",
-        "esper/runtime/aggregate.py",
+        "esper/runtime/aggregator/loop.py",
         """            for inbox in self.inboxes:
                 await inbox.absolve()
             self._generation += 1""",

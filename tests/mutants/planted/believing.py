@@ -50,7 +50,7 @@ MUTANTS = (
     ),
     Mutant(
         "the_domain_is_not_part_of_the_key",
-        "esper/leyline/derive.py",
+        "esper/leyline/keys/derive.py",
         "(_PROTOCOL, run_id, domain.name.lower(), role.value))",
         "(_PROTOCOL, run_id, role.value))",
         ("tests/test_envelope.py::test_derived_keys_differ_by_run_domain_and_role",),

@@ -26,21 +26,21 @@ MUTANTS = (
     ),
     Mutant(
         "anything_may_follow_the_packets_of_a_frame",
-        "esper/narset/packed.py",
+        "esper/narset/zero_copy.py",
         "(tail != self._tail and not self._ends(tail))",
         "(self._ends(tail) and False)",
         ("tests/test_packed.py::test_a_body_with_other_bytes_means_what_the_library_makes_of_it[a frame]",),
     ),
     Mutant(
         "sequences_of_a_frame_that_is_not_parsed_need_not_rise",
-        "esper/narset/packed.py",
+        "esper/narset/zero_copy.py",
         "if not first or not (sequences[1:] > sequences[:-1]).all():",
         "if not first:",
         ("tests/test_packed.py::test_packets_whose_sequences_do_not_rise_are_parsed_and_refused",),
     ),
     Mutant(
         "what_is_unsound_is_learnt_from",
-        "esper/narset/packed.py",
+        "esper/narset/zero_copy.py",
         "            if self._rule(message) is not None:\n                self._look.learn(message, body)",
         "            self._look.learn(message, body)",
         (

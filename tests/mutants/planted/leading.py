@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         "a_new_leader_counts_as_judged_what_its_log_has_lost",
-        "esper/runtime/coordinate.py",
+        "esper/runtime/coordinator/loop.py",
         "self.rule.on_history_lost((), await self._newest(), self._now_ns(), again=False)",
         "pass",
         ("tests/test_commands_lost.py::test_what_is_added_to_a_log_that_is_gone_is_judged_by_the_next_leader_too",),
@@ -21,7 +21,7 @@ MUTANTS = (
     ),
     Mutant(
         "a_stream_that_is_gone_alone_is_not_missed",
-        "esper/runtime/coordinate.py",
+        "esper/runtime/coordinator/loop.py",
         '                await self._recover("in part")\n',
         "                pass\n",
         (
@@ -31,7 +31,7 @@ MUTANTS = (
     ),
     Mutant(
         "what_was_read_before_a_loss_and_came_behind_it_is_not_looked_for",
-        "esper/runtime/coordinate.py",
+        "esper/runtime/coordinator/loop.py",
         "        await self._look_for_what_is_in_doubt()\n",
         "",
         ("tests/test_commands_lost.py::test_a_command_that_was_read_and_lost_before_it_was_looked_at_is_refused",),
@@ -45,7 +45,7 @@ MUTANTS = (
     ),
     Mutant(
         "who_may_not_lead_stands_by_for_ever",
-        "esper/runtime/lease.py",
+        "esper/runtime/coordinator/lease.py",
         "except (StaleLeaseError, UnavailableError):",
         "except Exception:",
         ("tests/test_leader_lease.py::test_who_may_not_lead_does_not_stand_by_for_ever",),
@@ -59,7 +59,7 @@ MUTANTS = (
     ),
     Mutant(
         "a_leader_stays_below_a_token_that_ranks_have_met",
-        "esper/runtime/coordinate.py",
+        "esper/runtime/coordinator/loop.py",
         "        if token > self._token:",
         "        if token < 0:",
         ("tests/test_coordinator_lost.py::test_a_leader_goes_above_a_token_that_ranks_have_met_and_redis_has_lost",),
@@ -87,7 +87,7 @@ MUTANTS = (
     ),
     Mutant(
         "heartbeats_that_are_read_again_bring_back_dead_processes",
-        "esper/runtime/coordinate.py",
+        "esper/runtime/coordinator/loop.py",
         'if name == "heartbeats" and opened.redelivered:',
         "if False:",
         (
@@ -114,7 +114,7 @@ MUTANTS = (
     ),
     Mutant(
         "one_that_votes_on_nothing_holds_up_all_rounds",
-        "esper/tamiyo/mutes.py",
+        "esper/tamiyo/nonvoters.py",
         "if self._rounds[worker] >= self.most]",
         "if self.most < 0]",
         (
@@ -125,7 +125,7 @@ MUTANTS = (
     ),
     Mutant(
         "one_that_compiles_is_given_up_as_it_does_not_vote",
-        "esper/tamiyo/mutes.py",
+        "esper/tamiyo/nonvoters.py",
         "roster.at_boundary(barrier.missing, barrier.proposed_ns + ARRIVED_NS)",
         "barrier.missing",
         ("tests/test_mutes.py::test_a_compilation_is_waited_for_said_or_not",),
@@ -149,7 +149,7 @@ MUTANTS = (
     ),
     Mutant(
         "an_entry_that_took_the_number_of_a_lost_one_passes_for_it",
-        "esper/runtime/coordinate.py",
+        "esper/runtime/coordinator/loop.py",
         "if body != held[entry].body}",
         "if body is None}",
         (
@@ -166,21 +166,21 @@ MUTANTS = (
     ),
     Mutant(
         "two_that_stand_by_lead_one_after_the_other",
-        "esper/runtime/lease.py",
+        "esper/runtime/coordinator/lease.py",
         "        claim.expect(self.hash_key, VERSION, self._found)\n",
         "",
         ("tests/test_leader_lease.py::test_of_two_that_find_no_leader_at_once_one_leads_and_the_other_stands_by",),
     ),
     Mutant(
         "a_commit_names_what_was_lost_before_the_last_vote",
-        "esper/runtime/coordinate.py",
+        "esper/runtime/coordinator/loop.py",
         "        if breaks != self._breaks:\n",
         "        if breaks < (0, 0):\n",
         ("tests/test_commands_lost.py::test_no_commit_names_a_command_that_was_lost_before_the_last_vote",),
     ),
     Mutant(
         "one_that_stands_by_takes_over_from_a_leader_that_remembers_a_lost_history",
-        "esper/runtime/lease.py",
+        "esper/runtime/coordinator/lease.py",
         "if version == resigned and not (version is None and self._met):",
         "if version is None or version == resigned:",
         ("tests/test_leader_lease.py::test_a_leader_whose_history_is_lost_has_a_lease_to_claim_it_again",),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-SETTLE = "esper/bus/settle.lua"
+SETTLE = "esper/bus/group/settle.lua"
 
 MUTANTS = (
     Mutant(
         "a_message_added_twice_takes_effect_twice",
-        "esper/runtime/serve.py",
+        "esper/runtime/serving/loop.py",
         "once=inbox.shared",
         "once=False",
         ("tests/test_serve.py::test_a_message_added_twice_takes_effect_once_though_two_workers_meet_one_entry_each",),
@@ -23,21 +23,21 @@ MUTANTS = (
     ),
     Mutant(
         "nothing_is_handed_back_at_the_end",
-        "esper/runtime/serve.py",
+        "esper/runtime/serving/loop.py",
         "    await inbox.release()\n",
         "",
         ("tests/test_serve.py::test_a_busy_loop_that_is_stopped_hands_back_what_it_read_ahead",),
     ),
     Mutant(
         "a_batch_in_hand_when_cancelled_is_forgotten",
-        "esper/bus/inbox.py",
+        "esper/bus/group/inbox.py",
         "            self.consumer.abandon(self._out)\n",
         "            pass\n",
         ("tests/test_bus_reads.py::test_a_batch_in_hand_when_the_task_was_cancelled_is_handed_over_again",),
     ),
     Mutant(
         "a_coordinator_that_was_replaced_goes_on",
-        "esper/runtime/windows.py",
+        "esper/runtime/serving/windows.py",
         "            raise ReplacedError(self.hash_key)\n",
         "            pass\n",
         ("tests/test_coordinator.py::test_a_coordinator_that_was_replaced_can_decide_nothing_more",),
@@ -63,7 +63,7 @@ MUTANTS = (
     ),
     Mutant(
         "windows_are_not_written_anew",
-        "esper/runtime/windows.py",
+        "esper/runtime/serving/windows.py",
         "**gone, **self._settled, **settlement",
         "**gone, **settlement",
         (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-CONSUMER = "esper/bus/consumer.py"
-PENDING = "esper/bus/pending.py"
+CONSUMER = "esper/bus/group/consumer.py"
+PENDING = "esper/bus/group/pending.py"
 POISON_TESTS = "tests/test_poison_tried_apart.py"
 INBOX_TESTS = "tests/test_bus_inbox.py"
 NAMES_TESTS = "tests/test_consumer_names.py::test_an_aggregator_that_is_started_again_reads_under_another_name"
@@ -97,21 +97,21 @@ MUTANTS = (
     ),
     Mutant(
         "poison_takes_its_neighbours_along",
-        "esper/bus/delivery.py",
+        "esper/bus/group/delivery.py",
         "TOGETHER = 2",
         "TOGETHER = 1_000",
         (f"{INBOX_TESTS}::test_from_the_third_delivery_on_an_entry_comes_alone",),
     ),
     Mutant(
         "poison_is_tried_once_more",
-        "esper/bus/delivery.py",
+        "esper/bus/group/delivery.py",
         "MAX_ATTEMPTS = 5",
         "MAX_ATTEMPTS = 6",
         ("tests/test_serve.py::test_a_message_that_kills_its_handler_five_times_is_dead_lettered_alone",),
     ),
     Mutant(
         "what_waits_to_be_tried_alone_counts_as_tried",
-        "esper/bus/inbox.py",
+        "esper/bus/group/inbox.py",
         "self.pending.apart = True",
         "self.pending.apart = False",
         (f"{POISON_TESTS}::test_what_aggregators_that_live_were_too_slow_for_is_folded_at_last",),
@@ -125,35 +125,35 @@ MUTANTS = (
     ),
     Mutant(
         "a_suspect_is_tried_beside_what_is_in_hand",
-        "esper/runtime/aggregate.py",
+        "esper/runtime/aggregator/loop.py",
         "if (self._hand or self._refused) and not await self.settle():",
         "if (self._hand or self._refused) and False:",
         (f"{POISON_TESTS}::test_what_is_in_hand_is_settled_before_a_suspect_is_tried",),
     ),
     Mutant(
         "a_suspect_that_another_took_over_is_tried",
-        "esper/runtime/aggregate.py",
+        "esper/runtime/aggregator/loop.py",
         "if await self._sources_by_stream[delivery.stream].begin(delivery):",
         "if await self._sources_by_stream[delivery.stream].begin(delivery) or True:",
         (f"{POISON_TESTS}::test_what_another_took_over_meanwhile_is_left_to_it",),
     ),
     Mutant(
         "a_lost_lease_counts_as_a_failure",
-        "esper/bus/absolve.lua",
+        "esper/bus/group/absolve.lua",
         "row[4] - 1",
         "row[4]",
         (f"{POISON_TESTS}::test_a_lost_lease_takes_nothing_from_the_chances_of_an_entry",),
     ),
     Mutant(
         "whoever_lost_a_lease_gets_it_back",
-        "esper/bus/absolve.lua",
+        "esper/bus/group/absolve.lua",
         "stream, group, row[2], 0,",
         "stream, group, 'paused', 0,",
         (f"{POISON_TESTS}::test_a_lost_lease_takes_nothing_from_the_chances_of_an_entry",),
     ),
     Mutant(
         "what_never_ends_is_tried_for_ever",
-        "esper/bus/absolve.lua",
+        "esper/bus/group/absolve.lua",
         " and row[4] <= most then",
         " then",
         (f"{POISON_TESTS}::test_what_never_ends_within_its_lease_alone_ends_as_poison",),
@@ -167,21 +167,21 @@ MUTANTS = (
     ),
     Mutant(
         "an_answer_that_is_in_the_socket_is_given_up",
-        "esper/bus/deadline.py",
+        "esper/bus/client/deadline.py",
         "        if looked is waiter:\n",
         "        if self._end <= now:\n",
         ("tests/test_bus_deadlines.py::test_an_answer_of_which_only_the_beginning_had_come_is_taken_too",),
     ),
     Mutant(
         "a_command_is_given_up_by_the_timer_of_the_one_before",
-        "esper/bus/deadline.py",
+        "esper/bus/client/deadline.py",
         "        elif self._end <= now:\n",
         "        elif True:\n",
         ("tests/test_bus_deadlines.py::test_a_younger_wait_has_the_whole_of_its_time_and_no_more",),
     ),
     Mutant(
         "the_timer_of_commands_does_not_go_back_to_sleep",
-        "esper/bus/deadline.py",
+        "esper/bus/client/deadline.py",
         "            self._sleep(self._end)\n",
         "            pass\n",
         ("tests/test_bus_deadlines.py::test_a_younger_wait_has_the_whole_of_its_time_and_no_more",),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-RETRACE = "esper/runtime/retrace.py"
-AUDIT = "esper/runtime/audit.py"
+RETRACE = "esper/runtime/history/retrace.py"
+AUDIT = "esper/runtime/history/audit.py"
 RELEASE_TESTS = "tests/test_releases.py"
 REPLAY_TESTS = "tests/test_replay_plan.py"
 VERIFY_TESTS = "tests/test_verify.py"
@@ -41,7 +41,7 @@ MUTANTS = (
     ),
     Mutant(
         "gaps_go_unseen",
-        "esper/runtime/sequences.py",
+        "esper/runtime/history/sequences.py",
         "        if sequence != expected:",
         "        if sequence < expected:",
         (f"{VERIFY_TESTS}::test_an_entry_that_is_removed_with_the_last_line_put_right_leaves_a_gap",),
@@ -59,14 +59,14 @@ MUTANTS = (
     # -- on a Cluster ------------------------------------------------------------------------------------------------
     Mutant(
         "a_letter_goes_after_its_acknowledgement",
-        "esper/bus/settlement.py",
+        "esper/bus/group/settlement.py",
         "return [Settlement(writes=away), replace(self, dead=[each for each in self.dead if each not in away])]",
         "return [replace(self, dead=[each for each in self.dead if each not in away]), Settlement(writes=away)]",
         ("tests/test_redis_addresses.py::test_letters_of_a_region_go_to_the_runs_slot_before_the_region_acknowledges",),
     ),
     Mutant(
         "a_group_of_that_name_is_taken_for_the_word_streams",
-        "esper/bus/cluster.py",
+        "esper/bus/client/cluster.py",
         'words.index("STREAMS", READS[name])',
         'words.index("STREAMS")',
         ("tests/test_redis_addresses.py::test_a_command_goes_where_its_first_key_is",),
@@ -109,14 +109,14 @@ MUTANTS = (
     ),
     Mutant(
         "statement_stored_by_each_runtime",
-        "esper/runtime/statements.py",
+        "esper/runtime/beside/statements.py",
         "            if _covers(before, incarnation, number):\n                return\n",
         "",
         ("tests/test_statements.py::test_said_again_to_another_runtime_it_is_stored_once",),
     ),
     Mutant(
         "report_told_again_by_a_resumed_trainer",
-        "esper/runtime/statements.py",
+        "esper/runtime/beside/statements.py",
         ".encode() not in found:",
         ".encode() is not None:",
         ("tests/test_statements.py::test_a_resumed_trainer_that_comes_to_the_same_end_adds_no_second_report",),
@@ -130,7 +130,7 @@ MUTANTS = (
     ),
     Mutant(
         "level_left_out_of_account",
-        "esper/cli/sieve.py",
+        "esper/cli/output/sieve.py",
         "return not self.level or rank(level) >= rank(LEVELS[self.level])",
         "return True",
         ("tests/long/test_tail_passages.py::test_aggregates_are_chosen_by_level_and_their_metrics_by_name",),
@@ -144,7 +144,7 @@ MUTANTS = (
     ),
     Mutant(
         "other_code_that_has_trained_a_run_is_not_told",
-        "esper/runtime/releases.py",
+        "esper/runtime/history/releases.py",
         "if release != running()]",
         "if release == UNTOLD]",
         (f"{RELEASE_TESTS}::test_other_code_that_has_trained_for_a_while_is_named_in_one_line_and_nothing_refused",),

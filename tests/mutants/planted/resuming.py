@@ -17,21 +17,21 @@ MUTANTS = (
     ),
     Mutant(
         "a_rollback_to_memory_is_not_written_down",
-        "esper/tolaria/states.py",
+        "esper/tolaria/state/states.py",
         "self.deep.undo(snapshot_step, step)",
         "pass",
         ("tests/long/test_checkpoint_undone.py::test_gone_back_to_memory_it_resumes_from_a_checkpoint_before_it",),
     ),
     Mutant(
         "what_a_checkpoint_had_met_is_not_taken_up",
-        "esper/runtime/beside.py",
+        "esper/runtime/beside/loop.py",
         "self.windows.absorb(begin.windows)",
         "pass",
         ("tests/system/test_resumed_commands.py::test_after_a_loss_of_history_what_the_checkpoint_had_met_is_refused",),
     ),
     Mutant(
         "logs_are_trimmed_without_an_archive",
-        "esper/runtime/trimming.py",
+        "esper/runtime/operations/trimming.py",
         "await self._archived(name, floor)",
         "pass",
         ("tests/test_log_trimming.py::test_below_the_lowest_checkpoint_of_any_rank_all_is_archived_and_trimmed",),
@@ -52,7 +52,7 @@ MUTANTS = (
     ),
     Mutant(
         "the_newest_row_of_a_level_is_shed",
-        "esper/tolaria/rows.py",
+        "esper/tolaria/rows/rows.py",
         "return self._waiting[min(met, key=rank)].popleft()",
         "return self._waiting[min(met, key=rank)].pop()",
         ("tests/test_shedding.py::test_the_oldest_debug_row_goes_first_then_the_oldest_of_the_next_level",),
@@ -66,7 +66,7 @@ MUTANTS = (
     ),
     Mutant(
         "a_packet_with_more_than_values_counts_as_plain",
-        "esper/leyline/validate_telemetry.py",
+        "esper/leyline/validate/telemetry.py",
         "        _events(events)\n        names = None\n",
         "        _events(events)\n",
         ("tests/test_plain_packets.py::test_no_names_are_said_where_a_packet_is_to_be_looked_at",),
@@ -80,7 +80,7 @@ MUTANTS = (
     ),
     Mutant(
         "what_others_go_on_by_is_left_out_by_a_replica_that_resumes",
-        "esper/runtime/following.py",
+        "esper/runtime/beside/following.py",
         "if self.inherits and self.orders.inherit(decision, delivery):",
         "if self.inherits and decision.round < 0:",
         (

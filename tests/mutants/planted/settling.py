@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-SETTLE = "esper/bus/settle.lua"
+SETTLE = "esper/bus/group/settle.lua"
 SETTLEMENT_TESTS = "tests/test_bus_settlement.py"
 
 MUTANTS = (
@@ -63,14 +63,14 @@ MUTANTS = (
     # -- what is trimmed, and what is accepted -----------------------------------------------------------------------
     Mutant(
         "trimmed_above_what_is_pending",
-        "esper/bus/trim.lua",
+        "esper/bus/upkeep/trim.lua",
         "if facts['pending'] > 0 then id = redis.call('XPENDING', KEYS[1], facts['name'])[2] end",
         "",
         ("tests/test_bus_trim.py::test_nothing_unread_or_pending_in_any_group_is_trimmed",),
     ),
     Mutant(
         "trimmed_while_a_group_is_missing",
-        "esper/bus/trim.lua",
+        "esper/bus/upkeep/trim.lua",
         "if not there[ARGV[i]] then return 0 end",
         "",
         ("tests/test_bus_trim.py::test_while_a_group_that_must_be_there_is_missing_nothing_goes",),

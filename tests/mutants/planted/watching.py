@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-HEALTH = "esper/runtime/health.py"
+HEALTH = "esper/runtime/operations/health.py"
 HEALTH_TESTS, VITALS_TESTS, DOCTOR_TESTS = "tests/test_metrics.py", "tests/test_vitals.py", "tests/test_doctor.py"
 
 MUTANTS = (
@@ -38,21 +38,21 @@ MUTANTS = (
     ),
     Mutant(
         "the_lag_is_that_of_the_oldest_entry_kept",
-        "esper/runtime/vitals.py",
+        "esper/runtime/operations/vitals.py",
         '("XRANGE", stream, b"(" + last, "+", "COUNT", "1")',
         '("XRANGE", stream, "-", "+", "COUNT", "1")',
         (f"{VITALS_TESTS}::test_the_lag_is_the_age_of_the_oldest_entry_that_was_not_read",),
     ),
     Mutant(
         "writes_that_redis_refuses_are_not_seen",
-        "esper/runtime/vitals.py",
+        "esper/runtime/operations/vitals.py",
         'vitals.why, vitals.waiting = clock(), "", self.outage.said',
         'vitals.why, vitals.waiting = clock(), "", ""',
         (f"{VITALS_TESTS}::test_what_waits_for_redis_is_named_while_it_answers",),
     ),
     Mutant(
         "a_metric_goes_by_a_name_that_nobody_looks_for",
-        "esper/runtime/trainer_figures.py",
+        "esper/runtime/beside/trainer_figures.py",
         'shown("esper_trainer_step", beat.step',
         'shown("esper_trainer_epoch", beat.step',
         ("tests/test_metric_names.py::test_the_runtime_shows_the_figures_of_its_trainer",),

@@ -1,0 +1,1 @@
+"""Models that grow as a run grows them."""

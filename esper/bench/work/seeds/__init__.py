@@ -1,0 +1,1 @@
+"""Seeds and grafts, timed by themselves."""

@@ -1,0 +1,1 @@
+"""Teachers and students, with and without checkpointing."""

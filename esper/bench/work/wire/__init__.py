@@ -1,0 +1,1 @@
+"""Messages: sealed, opened, agreed on, folded."""

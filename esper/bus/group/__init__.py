@@ -1,0 +1,1 @@
+"""One consumer of a group: reading, settling, reclaiming."""

@@ -1,0 +1,1 @@
+"""What streams hold; trimming, tidying, dead letters."""

@@ -1,0 +1,1 @@
+"""How things read in a terminal."""

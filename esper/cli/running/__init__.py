@@ -1,0 +1,1 @@
+"""What keeps a run of this machine going."""

@@ -1,0 +1,1 @@
+"""The six gates, and their evidence."""

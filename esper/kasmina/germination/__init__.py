@@ -1,0 +1,1 @@
+"""A seed's module: made, weighed and tried."""

@@ -1,0 +1,1 @@
+"""What keeps seeds and host apart."""

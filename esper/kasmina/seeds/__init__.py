@@ -1,0 +1,1 @@
+"""Seeds: their records, their state, kept and restored."""

@@ -1,0 +1,1 @@
+"""Where seeds join the host's modules."""

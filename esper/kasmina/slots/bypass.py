@@ -1,0 +1,90 @@
+"""Finds sites whose work was done past their slots."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from esper.kasmina.slots.slot import Slot
+
+
+class Bypasses:
+    """Sites that learned although no slot fired there.
+
+    That a slot did not fire proves nothing: a step may leave out a layer, or the whole model. A gradient in parameters
+    that only this site has proves that its module ran, and that compiled code or a fast path went past the hook. Among
+    several ranks it may be what another one found, whose batch went through a layer that this one's left out. So there
+    it makes the site suspect, and the proof is a backward of this rank that writes to its parameters.
+    """
+
+    def __init__(self, host: nn.Module, *, is_alone: bool) -> None:
+        self._host, self._is_alone = host, is_alone
+        self._suspects: dict[str, Suspect] = {}
+
+    def begin_step(self) -> None:
+        """What was written by now is of steps in which nobody looked."""
+        for suspect in self._suspects.values():
+            suspect.is_written = False
+
+    def found(self, slots: Collection[Slot]) -> list[str]:
+        """Since the last call; call after backward, before zero_grad."""
+        awake = [slot for slot in slots if not slot.resting]
+        silent = [slot for slot in awake if slot.hooked and not slot.fired]
+        for slot in awake:
+            slot.fired = False
+        own = [(slot.name, _own(self._host, slot.module)) for slot in silent]
+        learned = [(name, parameters) for name, parameters in own if any(map(_has_learned, parameters))]
+        return [name for name, parameters in learned if self._is_alone or self._is_proven(name, parameters)]
+
+    def release(self) -> None:
+        """Leave the parameters without a hook."""
+        for suspect in self._suspects.values():
+            suspect.release()
+        self._suspects.clear()
+
+    def _is_proven(self, name: str, parameters: Iterable[nn.Parameter]) -> bool:
+        if name not in self._suspects:
+            self._suspects[name] = Suspect(parameters)
+        return self._suspects[name].is_written
+
+
+class Suspect:
+    """Notes whether a backward of this rank writes to any of these parameters."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        self.is_written = False
+        hooks = [each.register_post_accumulate_grad_hook(self._note) for each in parameters if each.requires_grad]  # type: ignore[no-untyped-call]
+        self._hooks: list[RemovableHandle] = hooks
+
+    def release(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _note(self, _parameter: Tensor) -> None:
+        self.is_written = True
+
+
+def _own(host: nn.Module, site: nn.Module) -> list[nn.Parameter]:
+    """Parameters that no module outside of the site has."""
+    inside = {id(module) for module in site.modules()}
+    others = {id(p) for module in host.modules() if id(module) not in inside for p in module.parameters(recurse=False)}
+    return [parameter for parameter in site.parameters() if id(parameter) not in others]
+
+
+def _has_learned(parameter: nn.Parameter) -> bool:
+    return parameter.grad is not None and bool(parameter.grad.any())
+
+
+def show_hooks_to_compiler() -> None:
+    """Make compiled code guard on hooks, so that a slot on one of several equal blocks isn't skipped.
+
+    What was compiled without these guards is thrown away, and compiled again when it is next called.
+    """
+    dynamo = torch._dynamo
+    if dynamo.config.skip_nnmodule_hook_guards:
+        dynamo.config.skip_nnmodule_hook_guards = False
+        if dynamo.utils.counters["stats"]["unique_graphs"]:
+            dynamo.reset()

@@ -1,0 +1,1 @@
+"""Master keys, and what each process holds."""

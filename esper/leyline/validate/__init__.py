@@ -1,0 +1,1 @@
+"""Ranges that every message must keep to."""

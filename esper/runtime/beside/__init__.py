@@ -1,0 +1,1 @@
+"""The runtime beside a trainer, and their link."""

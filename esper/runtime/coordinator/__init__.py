@@ -1,0 +1,1 @@
+"""The process that decides rounds, and its lease."""

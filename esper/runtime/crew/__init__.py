@@ -1,0 +1,1 @@
+"""Processes kept going: started, restarted, ended."""

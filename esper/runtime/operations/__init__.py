@@ -1,0 +1,1 @@
+"""Beside a process's work: metrics, health, trimming."""

@@ -1,0 +1,1 @@
+"""Entries answered one by one, each exactly once."""

@@ -1,0 +1,1 @@
+"""A live run seen from outside; its receipts."""

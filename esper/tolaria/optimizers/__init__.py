@@ -1,0 +1,1 @@
+"""The host's optimizer and the seeds' own."""

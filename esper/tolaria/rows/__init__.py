@@ -1,0 +1,1 @@
+"""Measurements of the loop, on their way out."""

@@ -1,0 +1,1 @@
+"""A rank's training state: copied, digested, put back."""

@@ -12,7 +12,6 @@ from google.protobuf.message import Message
 from typer.testing import CliRunner
 
 from esper.cli.main import app
-from esper.cli.running.rerun import Patience
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.leyline.kinds import Role
@@ -314,15 +313,6 @@ def test_a_script_that_looks_for_its_stop_file_never_finds_it(tmp_path: Path, mo
     assert result.exit_code == 2
     assert "ended with status 3" in result.output  # whichever rank is seen first
     assert (result.stdout, result.stderr.splitlines()[0]) == ("", "replaying 40 steps on 2 ranks")
-
-
-def test_whoever_waits_for_a_replay_is_told_each_half_minute_that_it_goes_on() -> None:
-    told: list[str] = []
-    patience = Patience([pb.ReplayPlan(last_step=46_100)], 1_000.0, told.append)
-    for now_s in (1_029.9, 1_030.0, 1_059.9, 1_075.0, 1_104.9):
-        patience.look(now_s)
-
-    assert told == ["replaying 46100 steps on 1 rank", "still replaying after 30 s", "still replaying after 75 s"]
 
 
 def test_the_command_line_says_so_in_one_line_with_status_two(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -90,8 +91,10 @@ class ReplayLink:
         return pb.ToTrainer(commit=order)
 
     def send(self, message: pb.ToRuntime, timeout_s: float = 1.0) -> None:
-        """Keep how it began, and write the report with the farewell."""
+        """Keep how it began, say how far it is, and write the report with the farewell."""
         match message.WhichOneof("message"):
+            case "heartbeat":
+                self._show(message.heartbeat.step)
             case "record" if message.record.HasField("began"):
                 self.report.began.CopyFrom(message.record.began)
             case "statement":
@@ -102,6 +105,14 @@ class ReplayLink:
                 with replacing(self.path) as file:
                     file.write(self.report.SerializeToString())
                 self._said.append(pb.ToTrainer(report_stored=pb.ReportStored()))
+
+    def _show(self, step: int) -> None:
+        """In a file beside the report, for whoever waits: only to look at, so that a full disk ends no replay by it."""
+        path = self.path.with_name(f"step-{self.plan.rank}")
+        aside = path.with_suffix(".new")
+        with suppress(OSError):
+            aside.write_text(str(step))
+            aside.replace(path)
 
     def rows_lane_free(self) -> bool:
         return True

@@ -97,6 +97,7 @@ def test_it_ends_after_the_last_step_of_the_run_and_says_what_it_holds(
     assert (report.began.parameter_digest, report.began.esper_version) == (begins, running())
     assert report.report.parameter_digest == strong_digest(alone.named_parameters())
     assert same(host, alone)
+    assert int((tmp_path / "step-0").read_text()) in range(LAST_STEP + 1)  # as of its newest heartbeat
 
 
 def same(one: nn.Module, other: nn.Module) -> bool:

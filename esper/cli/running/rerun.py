@@ -31,9 +31,10 @@ class ReplayFailedError(EsperError):
 
 
 class Patience:
-    """Tells whoever waits for a replay that it has begun, and how long it has gone on since. Knows no clock."""
+    """Tells whoever waits for a replay that it has begun, and now and then how far it is. Knows no clock."""
 
-    def __init__(self, made: Sequence[pb.ReplayPlan], now_s: float, tell: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, made: Sequence[pb.ReplayPlan], now_s: float, tell: Callable[[str], None]) -> None:
+        self._folder, self._made = folder, made
         self._tell, self._began_s, self._told_s = tell, now_s, now_s
         tell(f"replaying {made[0].last_step} steps on {counted(len(made), 'rank')}")
 
@@ -41,12 +42,13 @@ class Patience:
         """Say a word if the last one is long ago."""
         if now_s - self._told_s >= TELL_EVERY_S:
             self._told_s = now_s
-            self._tell(f"still replaying after {now_s - self._began_s:.0f} s")
+            step = min(_step_of(self._folder / f"step-{plan.rank}") for plan in self._made)
+            self._tell(f"still replaying after {now_s - self._began_s:.0f} s: step {step} of {self._made[0].last_step}")
 
 
 def train(folder: Path, made: Sequence[pb.ReplayPlan], arguments: Sequence[str], deadline: float) -> None:
     """Every rank in a process of its own, to its end; the first that fails ends the others."""
-    patience = Patience(made, time.monotonic(), say_aside)
+    patience = Patience(folder, made, time.monotonic(), say_aside)
     port = free_port()
     logs = [folder / f"rank-{plan.rank}.log" for plan in made]
     ranks = [_start(folder, plan, arguments, port, path) for plan, path in zip(made, logs, strict=True)]
@@ -72,6 +74,11 @@ def say_aside(line: str) -> None:
     """To whoever looks at the terminal; nothing of a replay is lost where nobody can."""
     with suppress(OSError):
         typer.echo(line, err=True)
+
+
+def _step_of(path: Path) -> int:
+    """As the rank has said it, once a second or so; 0 for one that has not joined yet."""
+    return int(path.read_text()) if path.is_file() else 0
 
 
 class _Rank:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from esper.cli.main import app
-from tests.log_kit import Writer, toy
+from esper.leyline import contracts as pb
+from esper.leyline.kinds import Role
+from tests.log_kit import GERMINATE, Writer, toy
 
 
 def compared(tmp_path: Path, one: Writer, other: Writer, *options: str) -> tuple[int, str]:
@@ -26,9 +28,11 @@ def test_the_first_step_that_differs_is_named_with_what_came_before(tmp_path: Pa
 
     assert status == 1
     assert said.splitlines()[0] == "alike in 1 decision, then they differ in step"
-    assert "both:  step 10 (round 1): COMMAND_SEED blueprint_id=lora" in said
-    assert "one:   step 30 (round 2): OPTIMIZER_COMMAND_INITIALIZE_HOST" in said
-    assert "other: step 31 (round 2)" in said
+    assert said.splitlines()[1:] == [
+        "  both:  step 10 (round 1): germinate s0 at head from lora (rank=4) -> applied",
+        "  one:   step 30 (round 2): optimizer of host: initialize host -> applied",
+        "  other: step 31 (round 2): optimizer of host: initialize host -> applied",
+    ]
 
 
 def test_a_command_that_differs_in_one_figure_is_shown(tmp_path: Path) -> None:
@@ -37,6 +41,20 @@ def test_a_command_that_differs_in_one_figure_is_shown(tmp_path: Path) -> None:
     told = json.loads(said)
     assert (status, told["common"], told["differs_in"]) == (1, 0, "command")
     assert ("rank=4.0" in told["one"]["what"], "rank=8.0" in told["other"]["what"]) == (True, True)
+
+
+def test_what_differs_though_the_words_are_the_same_is_shown_field_by_field(tmp_path: Path) -> None:
+    one, other = toy(), Writer("toy-0a1b2c3d")
+    command = pb.AdaptationCommand()
+    command.CopyFrom(GERMINATE)
+    command.seed_command.parameters["rank"] = 4.0000001
+    entry = other.say("commands", Role.CONTROLLER, "controller", command)
+    other.decide(2, entry, command.command_id, 10)  # in another round, which is no difference
+
+    _, said = compared(tmp_path, one, other)
+
+    assert "one:   step 10 (round 1): COMMAND_SEED " in said and "rank=4.0 " in said
+    assert "other: step 10 (round 2): COMMAND_SEED " in said and "rank=4.0000001 " in said
 
 
 def test_a_run_that_ends_earlier_parts_there(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from esper.errors import SettingError
 from esper.leyline.terminal_text import printable
 from esper.runtime.history import logbook
 from esper.runtime.history.decision_diff import Decided, Parting, history, parting
-from esper.view.wording import counted
+from esper.view import wording
 
 PART = 1
 
@@ -40,10 +40,26 @@ def diff(
 
 def told(found: Parting, left: list[Decided]) -> str:
     """The last that they have in common, and what each did then."""
-    lines = [f"alike in {counted(found.common, 'decision')}, then they differ in {found.differs_in}"]
-    lines += [f"  both:  {left[found.common - 1]}"] if found.common else []
-    lines += [f"  one:   {found.one or 'has ended'}", f"  other: {found.other or 'has ended'}"]
+    lines = [f"alike in {wording.counted(found.common, 'decision')}, then they differ in {found.differs_in}"]
+    lines += [f"  both:  {line(left[found.common - 1])}"] if found.common else []
+    in_full = found.differs_in == "command" and words(found.one) == words(found.other)
+    lines += [f"  one:   {line(found.one, in_full=in_full)}", f"  other: {line(found.other, in_full=in_full)}"]
     return "\n".join(map(printable, lines))
+
+
+def line(decided: Decided | None, *, in_full: bool = False) -> str:
+    """`in_full`: with each field of the command, as words leave out some."""
+    if decided is None:
+        return "has ended"
+    what = decided.what if in_full else words(decided)
+    return f"step {decided.step} (round {decided.round}): {what} -> {decided.verdict}"
+
+
+def words(decided: Decided | None) -> str:
+    """What was decided, as `esper audit` says it."""
+    if decided is None:
+        return ""
+    return decided.what if decided.command is None else wording.told(decided.command)
 
 
 def _history(run: str, runs_dir: Path, keyring: Path | None) -> list[Decided]:

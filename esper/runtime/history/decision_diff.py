@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, repeat, zip_longest
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
@@ -28,13 +29,14 @@ class Decided:
     step: int
     what: str
     verdict: str
+    command: Message | None = field(default=None, compare=False)  # of which `what` says all
 
     @property
     def content(self) -> tuple[int, str, str]:
         return self.step, self.what, self.verdict
 
-    def __str__(self) -> str:
-        return f"step {self.step} (round {self.round}): {self.what} -> {self.verdict}"
+    def row(self) -> dict[str, Any]:
+        return {"round": self.round, "step": self.step, "what": self.what, "verdict": self.verdict}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Parting:
 
     def row(self) -> dict[str, Any]:
         both = {"one": self.one, "other": self.other}
-        told = {name: None if one is None else asdict(one) for name, one in both.items()}
+        told = {name: None if one is None else one.row() for name, one in both.items()}
         return {"equal": False, "common": self.common, "differs_in": self.differs_in} | told
 
 
@@ -79,7 +81,8 @@ def history(reads: Mapping[str, Sequence[Read]]) -> Iterator[Decided]:
         decided = partial(Decided, commit.round, commit.effective_step)
         for ref in commit.commands:
             verdict = ", ".join(sorted(verdicts.get(ref.entry_id, {"unanswered"})))
-            yield decided(described(commands.get((ref.stream, ref.entry_id))), verdict)
+            command = commands.get((ref.stream, ref.entry_id))
+            yield decided(described(command), verdict, command)
         outcomes = chain(judged.get(commit.round, ()), repeat(None))
         for request, outcome in zip(commit.requests, outcomes, strict=False):
             what = f"request {pb.SeedOperation.Name(request.operation)} {request.seed_id}"

@@ -19,7 +19,7 @@ from tests.session_kit import Command, on_seed, own_optimizer
 from tests.system.processes import PATIENCE_S, Esper, Start
 from tests.system.scripted import Script
 from tests.system.sharded import FLIPS, NUM_ORDERS, NUM_STEPS
-from tests.system.test_two_ranks import ROSTER, Decision, Stage, decide, decisions, last_words, messages, wait_until
+from tests.system.two_ranks_kit import ROSTER, Decision, Stage, decide, decisions, last_words, messages, wait_until
 
 RUN_ID = "split-00000001"
 """By it the seeds' weights are drawn, and with them what the gates say."""
@@ -28,7 +28,7 @@ STAGES = {"s0": "SEED_STAGE_FOSSILIZED", "s1": "SEED_STAGE_FOSSILIZED", CULLED: 
 
 
 def all_decisions() -> list[Decision]:
-    """Those of test_two_ranks but for the pause, and a seed that is culled."""
+    """Those of two ranks below DDP but for the pause, and a seed that is culled."""
     culled: list[Command] = [
         on_seed(Op.SEED_OP_GERMINATE, CULLED, site="head", blueprint_id="mlp"),
         own_optimizer(CULLED, 0.02),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,21 +11,33 @@ import pytest
 
 from esper.leyline import contracts as pb
 from tests.faults.processes import Running
-from tests.seed_kit import Op
-from tests.session_kit import Command, on_seed, own_optimizer
 from tests.system.processes import PATIENCE_S, Start
 from tests.system.scripted import Script
-
-Stage = pb.SeedLifecycleStage
+from tests.system.two_ranks_kit import (
+    AGAIN,
+    END,
+    EVALUATE,
+    FOSSILIZE,
+    GERMINATE,
+    GRAFT,
+    PAUSE,
+    ROLL_BACK,
+    ROSTER,
+    SEEDS,
+    SNAPSHOT,
+    STABILIZE,
+    TRAIN,
+    Stage,
+    command,
+    decide,
+    decisions,
+    last_words,
+    messages,
+    wait_until,
+)
 
 RUN_ID = "ranks-00000002"
 """Seeds begin with weights that are drawn by it: by 1 in some 140 the lora has learned nothing by its graft."""
-ROSTER = ["worker-0", "worker-1"]
-SEEDS = {"s0": {"site": "body", "blueprint_id": "mlp"}, "s1": {"site": "head", "blueprint_id": "lora"}}
-GERMINATE, TRAIN, GRAFT, STABILIZE, EVALUATE, SNAPSHOT, FOSSILIZE, ROLL_BACK, AGAIN, PAUSE, END = (
-    *(3, 5, 36, 66, 87, 109, 112, 135, 140, 165),
-    175,
-)
 STAGES = [  # entered before these steps
     (GERMINATE, Stage.SEED_STAGE_GERMINATED),
     (TRAIN, Stage.SEED_STAGE_TRAINING),
@@ -50,53 +60,6 @@ class Run:
     def seen(self, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
         first, second = (rank["seen"][str(step)] for rank in self.ranks)
         return first, second
-
-
-def command(kind: pb.CommandType, name: str, **body: Any) -> pb.AdaptationCommand:
-    priority = pb.MessagePriority.MESSAGE_PRIORITY_NORMAL
-    return pb.AdaptationCommand(version=1, command_id=name, command_type=kind, priority=priority, **body)
-
-
-def both(operation: pb.SeedOperation, **fields: Any) -> list[Command]:
-    return [on_seed(operation, seed_id, **fields) for seed_id in SEEDS]
-
-
-def decide(script: Script, round_: int, step: int, *commands: Command, **fields: Any) -> None:
-    entries = [
-        (stream, script.publish(stream, each))
-        for each in commands
-        for stream in ["commands" if isinstance(each, pb.AdaptationCommand) else "optimizer"]
-    ]
-    script.commit(round_, step, *entries, **fields)
-
-
-Decision = tuple[int, list[Command], dict[str, Any]]
-
-
-def decisions() -> list[Decision]:
-    """All up to the pause: the step, the commands, and what else the commit says."""
-    rollback = command(
-        pb.CommandType.COMMAND_ROLLBACK, "back", rollback_command=pb.RollbackCommand(target_step=SNAPSHOT)
-    )
-    pause = command(pb.CommandType.COMMAND_PAUSE, "pause", pause_command=pb.PauseCommand())
-    rates = [own_optimizer(seed_id, 0.02) for seed_id in SEEDS]
-    germinate = [on_seed(Op.SEED_OP_GERMINATE, seed_id, **fields) for seed_id, fields in SEEDS.items()]
-    decided: list[Decision] = [
-        (GERMINATE, [*germinate], {}),
-        (TRAIN, [*both(Op.SEED_OP_START_TRAINING), *rates], {}),
-        (GRAFT, both(Op.SEED_OP_START_GRAFTING, parameters={"steps": 5, "alpha": 0.25}), {}),
-        (STABILIZE, both(Op.SEED_OP_STABILIZE), {}),
-        (EVALUATE, both(Op.SEED_OP_EVALUATE), {}),
-        (SNAPSHOT, [], {"snapshot": True}),
-        (FOSSILIZE, both(Op.SEED_OP_FOSSILIZE), {}),
-        (ROLL_BACK, [rollback], {"snapshot_step": SNAPSHOT}),
-        (AGAIN, both(Op.SEED_OP_FOSSILIZE), {}),
-        (PAUSE, [pause], {}),
-    ]
-    for number, (_, commands, _) in enumerate(decided):
-        for index, each in enumerate(commands):
-            each.command_id += f"-{number}.{index}"
-    return decided
 
 
 def decide_once_both_listen(script: Script, ranks: list[Running]) -> None:
@@ -130,18 +93,6 @@ def paused(heartbeat: pb.Heartbeat) -> bool:
     return heartbeat.busy == pb.BusyWith.BUSY_PAUSED and heartbeat.step == PAUSE
 
 
-def messages(script: Script, stream: str) -> list[Any]:
-    return [opened.message for opened in script.read(stream)]
-
-
-def wait_until(ranks: list[Running], reached: Any) -> None:
-    """Look now and then, for as long as both ranks live."""
-    while not reached():
-        with suppress(subprocess.TimeoutExpired):
-            ranks[0].wait(0.2)
-        assert [rank.poll() for rank in ranks] == [None, None], "a rank ended before its time"
-
-
 @pytest.fixture(scope="module")
 def run(redis_url: str, tmp_path_factory: pytest.TempPathFactory, ranks: Start) -> Run:
     directory = tmp_path_factory.mktemp("ranks")
@@ -156,10 +107,6 @@ def run(redis_url: str, tmp_path_factory: pytest.TempPathFactory, ranks: Start) 
             rank.kill()
             rank.wait()
     return Run(script, [json.loads((directory / f"{rank}.json").read_text()) for rank in (0, 1)])
-
-
-def last_words(directory: Path) -> list[str]:
-    return [path.read_text()[-2000:] for path in sorted(directory.glob("*.log"))]
 
 
 def test_both_ranks_pass_through_the_stages_at_the_same_steps(run: Run) -> None:

@@ -41,7 +41,7 @@ MUTANTS = (
         "esper/tamiyo/roster.py",
         "            member.heard_ns = now_ns\n        self._heard",
         "            member.heard_ns = member.spoke_ns = now_ns\n        self._heard",
-        ("tests/test_mutes.py::test_a_long_step_is_waited_for_also_where_the_coordinator_could_hear_nobody",),
+        ("tests/test_nonvoters.py::test_a_long_step_is_waited_for_also_where_the_coordinator_could_hear_nobody",),
     ),
     Mutant(
         "who_may_not_lead_stands_by_for_ever",
@@ -118,8 +118,8 @@ MUTANTS = (
         "if self._rounds[worker] >= self.most]",
         "if self.most < 0]",
         (
-            "tests/test_mutes.py::test_a_group_with_a_rank_that_votes_on_nothing_begins_anew_after_three_rounds",
-            "tests/test_mutes.py"
+            "tests/test_nonvoters.py::test_a_group_with_a_rank_that_votes_on_nothing_begins_anew_after_three_rounds",
+            "tests/test_nonvoters.py"
             "::test_a_replica_that_votes_on_nothing_is_evicted_alone_and_what_waits_is_carried_out_by_the_others",
         ),
     ),
@@ -128,7 +128,7 @@ MUTANTS = (
         "esper/tamiyo/nonvoters.py",
         "roster.at_boundary(barrier.missing, barrier.proposed_ns + ARRIVED_NS)",
         "barrier.missing",
-        ("tests/test_mutes.py::test_a_compilation_is_waited_for_said_or_not",),
+        ("tests/test_nonvoters.py::test_a_compilation_is_waited_for_said_or_not",),
     ),
     Mutant(
         "a_new_leader_takes_others_for_those_that_voted",

@@ -62,7 +62,7 @@ MUTANTS = (
         "esper/session/exchange.py",
         "            self.rows.tell_rest(step, time.time_ns())\n",
         "            self.rows.untold.take()\n",
-        ("tests/test_untold.py::test_what_comes_after_the_last_step_is_told",),
+        ("tests/test_dropped_events.py::test_what_comes_after_the_last_step_is_told",),
     ),
     Mutant(
         "a_packet_with_more_than_values_counts_as_plain",

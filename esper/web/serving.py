@@ -154,7 +154,7 @@ async def _publisher(found: Access) -> AsyncIterator[Publish]:
     async with Controller.connect(found.run_id, name=NAME) as controller:
 
         async def published(said: object) -> dict[str, str]:
-            receipt = await publish(controller.within(JUDGED_WITHIN_S), report_store)
+            receipt = await publish(controller.within(JUDGED_WITHIN_S), said)
             return {"command_id": receipt.command_id, "entry_id": receipt.entry_id}
 
         yield published

@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from esper.errors import SettingError
 from esper.kasmina.kd import SeedDistillation, StaticKDLoss
+from esper.kasmina.seeds.seed import compiled_graphs
 from tests.seed_kit import Bench, batch, equal, loss_of
 
 
@@ -148,6 +149,30 @@ def test_what_a_backward_computes_again_is_no_batch_of_the_next_loss(reentrant: 
     later = distillation.loss(torch.zeros(5, 3))
 
     assert bool(added) is not reentrant and not later
+
+
+def test_what_no_loss_has_used_is_no_batch_of_the_next_step() -> None:
+    bench, distillation, logits = taught("TRAINING")
+    bench.host(batch(bench.step)[0])  # behind its step, as for another model's loss
+    bench.executor.begin_step(bench.step + 1, 0)
+
+    inputs = batch(bench.step + 1)[0][:5].requires_grad_()
+    checkpoint(bench.host, inputs, use_reentrant=True)
+
+    assert not distillation.loss(logits[:5])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")  # torch's, as it traces
+def test_no_graph_is_made_again_for_another_step() -> None:
+    bench, distillation, logits = taught("TRAINING")
+    host, inputs, made = torch.compile(bench.host, backend="eager"), batch(1)[0], []
+    for step in range(bench.step + 1, bench.step + 4):
+        bench.executor.begin_step(step, 0)
+        host(inputs)
+        assert distillation.loss(logits)
+        made.append(compiled_graphs())
+
+    assert made[0] == made[-1] > 0
 
 
 def test_where_no_seed_learns_a_whole_graph_is_made_of_the_model() -> None:

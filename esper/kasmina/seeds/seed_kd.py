@@ -18,8 +18,10 @@ from esper.kernels.distillation import StaticKDLoss
 
 
 class LearningSeeds(Protocol):
-    """What an Executor says of its seeds."""
+    """What an Executor says of its seeds, and of the step that it is in."""
 
+    @property
+    def step(self) -> int: ...
     def learning(self) -> Mapping[str, Seed]: ...
 
 
@@ -29,12 +31,13 @@ class SeedDistillation:
     x and h are copies without a graph, so that the gradient reaches the seed's parameters alone, in every stage; it
     adds to what the seed learns by its stage. Costs another forward of the seed. Of a site that is called several times
     in a forward the last call counts; below a reentrant checkpoint, whose forward is one without gradients, none does.
+    Nor does a call in an earlier step, as when another model's loss goes back through this one.
     """
 
     def __init__(self, host: nn.Module, seeds: LearningSeeds, site: str, loss: StaticKDLoss | None = None) -> None:
         """Make it after attach(), with `run.executor` as `seeds`; SettingError for a site that doesn't exist."""
         self.seeds, self.site, self.kd_loss = seeds, site, loss or StaticKDLoss()
-        self._seen: tuple[Tensor, Tensor] | None = None
+        self._seen: tuple[int, Tensor, Tensor] | None = None  # with the step
         # Before the slot's own hook: what it sees is the host's value.
         self._handle: RemovableHandle = found(host, site).register_forward_hook(
             _Look(self), prepend=True, with_kwargs=True
@@ -50,7 +53,9 @@ class SeedDistillation:
         self._seen = None
         if seed is None or seed.module is None or seen is None or teacher_logits is None:
             return torch.zeros(())
-        x, h = seen
+        step, x, h = seen
+        if step != self.seeds.step:
+            return torch.zeros((), device=h.device)
         versions = x._version, h._version
         delta = delta_of(seed.module, x, h)
         writes = (x._version, h._version) != versions  # then the script's own backward may raise
@@ -80,11 +85,15 @@ class SeedDistillation:
             return
         if torch._C._current_graph_task_id() >= 0:  # asked for last: a compiled graph breaks here, as at any seed
             return
-        x = next((each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)), None)
+        self._keep((*args, *kwargs.values()), output)
+
+    @torch._dynamo.disable  # type: ignore[untyped-decorator]  # another step would be another graph
+    def _keep(self, given: tuple[Any, ...], output: Any) -> None:
+        x = next((each for each in given if isinstance(each, Tensor)), None)
         at = joinable(output)
         if at is not None:
             h = at[1].detach().clone()  # the host may change its own in place
-            self._seen = (h if x is None else x.detach().clone(), h)
+            self._seen = (self.seeds.step, h if x is None else x.detach().clone(), h)
 
 
 class _Look:

@@ -143,7 +143,7 @@ def test_on_another_device_moments_are_where_the_parameters_are(
     for step in (1, 2, 3):
         trained.step(partial(closure, first, trained, step))
 
-    state_of(again, fresh).put_back(state_of(first, trained).dump(), {}, settings=True)
+    state_of(again, fresh).put_back(state_of(first, trained).dump(), {}, (), settings=True)
 
     held = [(name, tree_leaves(value)) for state in fresh.state.values() for name, value in state.items()]
     tensors = [(name, each) for name, values in held for each in values if isinstance(each, Tensor)]

@@ -76,6 +76,27 @@ def test_a_fossil_made_and_terminated_since_leaves_the_host(tmp_path: Path) -> N
     assert run.stages() == stages
 
 
+@pytest.mark.parametrize("in_memory", [False, True], ids=["from disk", "from memory"])
+def test_a_parameter_that_the_script_has_stopped_training_since_stays_so(tmp_path: Path, in_memory: bool) -> None:
+    run = Training(tmp_path)
+    run.raise_seed()
+    fossil = [name for name, _ in run.host.named_parameters() if "seed_s0" in name]
+    step, optimizer, bias = run.step, run.optimizer, run.host.body.bias
+    run.checkpoints.save(step)
+    if in_memory:
+        run.states.take(step)
+    optimizer.param_groups[0]["params"] = [each for each in optimizer.param_groups[0]["params"] if each is not bias]
+    del optimizer.state[bias]
+    run.train(2)
+
+    assert run.roll_back(step).status == APPLIED
+
+    stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    left = [name for name, each in run.host.named_parameters() if id(each) not in stepped]
+    assert left == ["body.bias"] and fossil
+    assert bias not in optimizer.state
+
+
 def test_in_memory_it_keeps_the_history_of_an_lbfgs(tmp_path: Path) -> None:
     run = Training(tmp_path, optimizer="lbfgs")
     run.train(5)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
 from typing import Any, cast
 
@@ -60,13 +60,24 @@ class OptimizerState:
             if name not in known:
                 raise CheckpointError(f"its optimizer steps {name!r}, which is no parameter here")
 
-    def put_back(self, dumped: Mapping[str, Any], seeds: Mapping[str, Trainee], *, settings: bool) -> None:
-        """`settings`: also the groups' hyperparameters, leases and generations; a rollback leaves these as they are."""
+    def put_back(
+        self, dumped: Mapping[str, Any], seeds: Mapping[str, Trainee], fossils: Collection[str], *, settings: bool
+    ) -> None:
+        """`settings`: also the groups' hyperparameters, leases and generations; a rollback leaves these as they are.
+
+        It leaves to the script, too, which parameters its optimizer steps, but for those of `fossils`, by name. Of a
+        new process nobody can tell: there all that the optimizer stepped are stepped again.
+        """
         by_name = {name: each for each, name in self._names().items()}
         by_name |= self._model()
         kept = self._kept(dumped, by_name)
-        if any(each not in self._stepped() for each in kept.host.parameters):
-            self._add(dumped["groups"], by_name, kept, seeds)
+        stepped = self._stepped()
+        comes = {name for name in dumped["host"] if by_name[name] not in stepped and (settings or name in fossils)}
+        if comes:
+            self._let_go(kept, seeds)
+        for group in dumped["groups"]:
+            joins = [by_name[name] for name in group["names"] if name in comes]
+            self._optimizers.add_to_host([each for each in joins if isinstance(each, torch.nn.Parameter)])
         self._optimizers.restore(kept, seeds)
         frozen = [by_name[name] for name in dumped.get("frozen", ())]  # an older checkpoint does not say
         self._optimizers.frozen.freeze(each for each in frozen if isinstance(each, torch.nn.Parameter))
@@ -77,17 +88,12 @@ class OptimizerState:
     def _stepped(self) -> set[torch.Tensor]:
         return {each for group in self._host.param_groups for each in group["params"]}
 
-    def _add(
-        self, groups: list[Mapping[str, Any]], by_name: Names, kept: KeptOptimizers, seeds: Mapping[str, Trainee]
-    ) -> None:
-        """Let the host step fossils that were made anew, once it has let go of what was there instead."""
+    def _let_go(self, kept: KeptOptimizers, seeds: Mapping[str, Trainee]) -> None:
+        """Of fossils in whose place others were made."""
         stay = [place for place, each in enumerate(kept.host.parameters) if each in self._stepped()]
         moments = Moments([kept.host.moments.states[place] for place in stay])
         present = replace(kept.host, parameters=[kept.host.parameters[place] for place in stay], moments=moments)
         self._optimizers.restore(replace(kept, host=present), seeds)
-        for group in groups:
-            lacking = [by_name[name] for name in group["names"] if by_name[name] not in self._stepped()]
-            self._optimizers.add_to_host([each for each in lacking if isinstance(each, torch.nn.Parameter)])
 
     def _kept(self, dumped: Mapping[str, Any], by_name: Names) -> KeptOptimizers:
         counted = {name: group["settings"] for group in dumped["groups"] for name in group["names"]}

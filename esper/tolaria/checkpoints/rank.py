@@ -102,7 +102,8 @@ class RankState:
         seeds.put_back(step)
         live, kept = self._own_tensors(), dumped["model"]
         copy_all(list(live.values()), [kept[name] for name in live])
-        self.optimizers.put_back(dumped["optimizers"], self.seeds.seeds, settings=resumes)
+        optimizers, trainees = dumped["optimizers"], self.seeds.seeds
+        self.optimizers.put_back(optimizers, trainees, seeds.fossil_names, settings=resumes)
         named = self._named()
         self.fossils.release()
         self.fossils.adopt([each for name in dumped["fossil_gradients"] if isinstance(each := named[name], _Parameter)])

@@ -41,7 +41,7 @@ Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Ids as
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class DeadLetters:
     """One run's dead letters within reach."""
 
     redis: connect.Redis
@@ -175,15 +175,15 @@ def named(ids: Sequence[str] | None, choice: Choice) -> Sequence[str]:
 
 
 @asynccontextmanager
-async def desk(run: str | None) -> AsyncIterator[Desk]:
+async def dead_letters(run: str | None) -> AsyncIterator[DeadLetters]:
     found = await access.find(run)
     async with connect.writer(found.redis_url) as redis:
-        yield Desk(redis, found.keyring, await connect.server_ms(redis, key(found.run_id, "dead")))
+        yield DeadLetters(redis, found.keyring, await connect.server_ms(redis, key(found.run_id, "dead")))
 
 
 async def _list(run: str | None, choice: Choice, as_json: bool) -> None:
     is_empty = True
-    async with desk(run) as at:
+    async with dead_letters(run) as at:
         async for letter in dead.letters(at.redis, at.keyring.run_id, choice):
             row, is_empty = summary(letter, at.now_ms), False
             print(notation.dumps(row) if as_json else line(row))
@@ -192,14 +192,14 @@ async def _list(run: str | None, choice: Choice, as_json: bool) -> None:
 
 
 async def _show(run: str | None, letter_id: str, as_json: bool) -> None:
-    async with desk(run) as at:
+    async with dead_letters(run) as at:
         letter = await at.letter(letter_id)
         told = {**summary(letter, at.now_ms), **envelope(letter), **content(letter, at.keyring, at.now_ms)}
     print(notation.dumps(told) if as_json else page(told))
 
 
 async def _replay(run: str | None, ids: Sequence[str], choice: Choice, dry_run: bool, as_json: bool) -> None:
-    async with desk(run) as at:
+    async with dead_letters(run) as at:
         plan = await _judged(at, await at.letters(ids, choice))
         for letter, again in plan:
             told: dict[str, object] = {
@@ -213,7 +213,7 @@ async def _replay(run: str | None, ids: Sequence[str], choice: Choice, dry_run: 
             print(notation.dumps(told) if as_json else printable(replayed(told)), flush=True)
 
 
-async def _judged(at: Desk, letters: Sequence[Letter]) -> list[tuple[Letter, Reissued]]:
+async def _judged(at: DeadLetters, letters: Sequence[Letter]) -> list[tuple[Letter, Reissued]]:
     """Each command under its fresh seal. SettingError or RefusedError: one of them must not be published again."""
     reissuer = Reissuer(at.keyring, "dead")
     before = {command_id async for command_id in accepted(at.redis, at.keyring, at.now_ms)}
@@ -228,12 +228,12 @@ async def _judged(at: Desk, letters: Sequence[Letter]) -> list[tuple[Letter, Rei
 
 
 async def _rows(run: str | None, ids: Sequence[str], choice: Choice) -> list[dict[str, object]]:
-    async with desk(run) as at:
+    async with dead_letters(run) as at:
         return [summary(letter, at.now_ms) for letter in await at.letters(ids, choice)]
 
 
 async def _purge(run: str | None, ids: Sequence[str]) -> int:
-    async with desk(run) as at:
+    async with dead_letters(run) as at:
         return await dead.delete(at.redis, at.keyring.run_id, ids)
 
 

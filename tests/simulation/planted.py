@@ -18,7 +18,7 @@ from tests.simulation.keys import COORDINATOR
 from tests.simulation.rank import Rank
 from tests.simulation.record import JOBS
 from tests.simulation.run import Cast
-from tests.simulation.worker import GROUP, DeskWorker, Worker
+from tests.simulation.worker import GROUP, HandlingWorker, Worker
 from tests.simulation.world import Life
 
 
@@ -61,7 +61,7 @@ class NothingExpected(Worker):
         return settlement
 
 
-class PlainTransaction(DeskWorker):
+class PlainTransaction(HandlingWorker):
     """Writes and acknowledges together, as MULTI does: without asking whether the entries are still its own."""
 
     once = False
@@ -73,7 +73,7 @@ class PlainTransaction(DeskWorker):
             yield from hands.tried(Ask(("XACK", stream, group, *ids)))
 
 
-class NoDedupe(DeskWorker):
+class NoDedupe(HandlingWorker):
     """Takes an entry for a message: two entries of one message are two effects."""
 
     once = False

@@ -15,7 +15,7 @@ from tests.simulation.producer import Producer
 from tests.simulation.rank import Rank
 from tests.simulation.record import Record
 from tests.simulation.trouble import arrange
-from tests.simulation.worker import DeskWorker, Worker
+from tests.simulation.worker import HandlingWorker, Worker
 from tests.simulation.world import World
 
 PATIENCE_S = 120.0  # by then everything is settled, once trouble has ended
@@ -27,7 +27,7 @@ class Cast:
     """The actors' classes: a test puts a faulty one in their place."""
 
     worker: type[Worker] = Worker
-    desk: type[Worker] = DeskWorker
+    handling: type[Worker] = HandlingWorker
     rank: type[Rank] = Rank
 
 
@@ -69,7 +69,7 @@ def run(seed: int, cast: Cast | None = None, *, trace: bool = False) -> Outcome:
 
 def populate(world: World, cast: Cast) -> None:
     plan = world.plan
-    worker = cast.worker if plan.remembers == "windows" else cast.desk
+    worker = cast.worker if plan.remembers == "windows" else cast.handling
     for number in range(plan.num_workers):
         world.start(f"worker{number}", worker().live)
     for number in range(plan.num_ranks):

@@ -14,7 +14,7 @@ from esper.errors import RefusedError, StaleLeaseError
 from esper.leyline.kinds import Domain
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener
-from esper.runtime.serving.delivery_handler import Desk, Repeats
+from esper.runtime.serving.delivery_handler import DeliveryHandler, Repeats
 from esper.runtime.serving.refusals import Refusals
 from tests.simulation.hands import Hands, key_of
 from tests.simulation.keys import COORDINATOR
@@ -126,7 +126,7 @@ class Worker:
         life.world.after(1.0, lambda: life.world.start(life.name, life.body, life.number + 1))
 
 
-class DeskWorker(Worker):
+class HandlingWorker(Worker):
     """Answers as esper.runtime.serving.loop does: one bit for each message, checked where the batch is settled."""
 
     guarded = False
@@ -136,10 +136,10 @@ class DeskWorker(Worker):
         yield from ()
 
     def answered(self, hands: Hands, batch: Sequence[Delivery], repeats: Repeats) -> Settlement:
-        desk = Desk(
+        handler = DeliveryHandler(
             lambda delivery: self.read(hands, delivery),
             lambda opened: self.handle(hands, opened),
             Refusals(hands.life.surroundings.clock),
             once=self.once,
         )
-        return desk.answered(batch, repeats)
+        return handler.answered(batch, repeats)

@@ -28,7 +28,7 @@ Noted: TypeAlias = dict[str, bool]
 log = structlog.get_logger()
 
 
-class Desk(Generic[T]):
+class DeliveryHandler(Generic[T]):
     """Answers deliveries. Knows nothing of where they come from, or of when they are settled.
 
     `once`: a sealed message takes effect once for the whole group, however many entries hold it.

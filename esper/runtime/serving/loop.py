@@ -13,7 +13,7 @@ from esper.bus.group.inbox import Inbox
 from esper.bus.group.outbox import Outbox
 from esper.bus.group.settlement import RepeatedError, Settlement
 from esper.errors import StaleLeaseError
-from esper.runtime.serving.delivery_handler import Desk, Handle, Noted, Read, Repeats
+from esper.runtime.serving.delivery_handler import DeliveryHandler, Handle, Noted, Read, Repeats
 from esper.runtime.serving.refusals import Refusals
 
 T = TypeVar("T")
@@ -39,8 +39,8 @@ async def serve(
     added it twice and two of them met one entry each: the record of that moves with the effect, in the same call. At
     the end what was read ahead is handed back to the group.
     """
-    desk = Desk(read, handle, Refusals() if refusals is None else refusals, once=inbox.shared)
-    clerk = Clerk(inbox, desk, outbox)
+    handler = DeliveryHandler(read, handle, Refusals() if refusals is None else refusals, once=inbox.shared)
+    clerk = Clerk(inbox, handler, outbox)
     await inbox.open()
     try:
         ended = False
@@ -56,14 +56,14 @@ async def serve(
 class Clerk(Generic[T]):
     """Settles batches in order. On a busy stream one is settled by the server while the next is answered here."""
 
-    def __init__(self, inbox: Inbox, desk: Desk[T], outbox: Outbox) -> None:
-        self.inbox, self.desk, self.outbox = inbox, desk, outbox
+    def __init__(self, inbox: Inbox, handler: DeliveryHandler[T], outbox: Outbox) -> None:
+        self.inbox, self.handler, self.outbox = inbox, handler, outbox
         self._settling: asyncio.Task[bool] | None = None
 
     async def take(self, batch: Sequence[Delivery]) -> None:
         """Answer a batch and have it settled. One that was answered while another was refused comes again with it."""
         noted: Noted = {}
-        settlement = self.desk.answered(batch, set(), noted)
+        settlement = self.handler.answered(batch, set(), noted)
         if not await self.settled():
             return
         self._settling = asyncio.create_task(self._settle(batch, settlement, noted))
@@ -93,7 +93,7 @@ class Clerk(Generic[T]):
                 except RepeatedError as error:
                     log.info("messages.repeated", count=len(error.messages))
                     repeats |= error.messages
-                    settlement = self.desk.answered(batch, repeats, noted)
+                    settlement = self.handler.answered(batch, repeats, noted)
         except StaleLeaseError as error:
             log.warning("lease.lost", stream=error.stream, entry_id=error.entry_id)
             await self.inbox.absolve()

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from esper.runtime.coordinator import loop as coordinate
+from esper.runtime.coordinator import loop
 from esper.runtime.coordinator.loop import Desk
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Outcome
@@ -126,7 +126,7 @@ async def test_a_redis_that_keeps_a_step_waiting_costs_no_rank_its_place(
     earlier, clock = await run.coordinator(), Clock(time.monotonic())
     await run.put("commands", germinate("s0"))
     await earlier.step(await drain(earlier.inboxes["commands"]))
-    monkeypatch.setattr(coordinate, "time", SimpleNamespace(monotonic=clock, monotonic_ns=lambda: int(clock() * 1e9)))
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=clock, monotonic_ns=lambda: int(clock() * 1e9)))
     coordinating = await run.coordinator()
     await run.put("heartbeats", heartbeat(0), heartbeat(1))
     await coordinating.step(await drain(coordinating.inboxes["heartbeats"]))

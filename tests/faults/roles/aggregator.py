@@ -7,12 +7,12 @@ import sys
 from importlib import import_module
 
 from esper.runtime import process
-from esper.runtime.aggregator import loop as aggregate
+from esper.runtime.aggregator import loop
 
 
 def main() -> None:
     told = json.loads(sys.argv[1])
-    aggregate.RECLAIM_AFTER_MS = told["reclaim_after_ms"]  # before the worker takes it from there
+    loop.RECLAIM_AFTER_MS = told["reclaim_after_ms"]  # before the worker takes it from there
     process.run(import_module(f"esper.workers.{told['tier']}").main)
 
 

@@ -13,7 +13,7 @@ from esper.bench.statistics.samples import ratio_of
 from esper.bench.timing.clock import timed
 from esper.bench.timing.opened import agree
 from esper.bench.timing.pairs import Timed, in_turns
-from esper.bench.work.wire import sealing as wire
+from esper.bench.work.wire import sealing
 from esper.bench.work.wire.messages import MESSAGES
 
 ROW = "message-kinds"
@@ -23,11 +23,11 @@ WARM = 10
 
 LIMIT = "hmac"
 WAYS = {
-    LIMIT: wire.digest,
-    "serialise": wire.serialising,
-    "parse": wire.parsing,
-    "seal": wire.sealing,
-    "open": wire.opening,
+    LIMIT: sealing.digest,
+    "serialise": sealing.serialising,
+    "parse": sealing.parsing,
+    "seal": sealing.sealing,
+    "open": sealing.opening,
 }
 SEALED = ("seal", "open")
 """Each as a ratio to one HMAC over the same sealed bytes."""
@@ -47,7 +47,7 @@ def measure(effort: Effort) -> Iterator[Figure]:
 
 
 def sizes(name: str) -> Iterator[Figure]:
-    kind = wire.Wire(name)
+    kind = sealing.Wire(name)
     body, sealed = len(kind.message.SerializeToString()), len(kind.seal())
     yield Figure(ROW, f"{name}, body", "count", float(body), "bytes", 1)
     figure = Figure(ROW, f"{name}, sealed", "count", float(sealed), "bytes", 1)

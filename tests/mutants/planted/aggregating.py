@@ -165,4 +165,24 @@ MUTANTS = (
             self._generation += 0""",
         ("tests/test_aggregation_fell_back.py::test_what_is_read_while_a_lost_lease_is_answered_is_taken_in_once",),
     ),
+    Mutant(
+        "one_server_acknowledges_an_aggregate_in_a_call_of_its_own",
+        "esper/runtime/aggregator/loop.py",
+        'return beside(stream, "") if self.outbox.redis.by_slot else self._slot',
+        'return beside(stream, "")',
+        (
+            "tests/test_aggregation_fell_back.py"
+            "::test_nothing_is_acknowledged_on_a_server_that_has_lost_what_it_was_counted_in",
+        ),
+    ),
+    Mutant(
+        "a_cluster_is_asked_to_acknowledge_in_the_call_that_counts",
+        "esper/runtime/aggregator/loop.py",
+        'return beside(stream, "") if self.outbox.redis.by_slot else self._slot',
+        "return self._slot",
+        (
+            "tests/test_aggregation_exact.py"
+            "::test_a_global_aggregator_killed_before_it_acknowledges_folds_nothing_twice",
+        ),
+    ),
 )

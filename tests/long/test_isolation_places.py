@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from esper.errors import SettingError
 from esper.kasmina.executor import Executor
-from esper.kasmina.germination.isolated import GradientIsolatedSeed
+from esper.kasmina.slots.placeholder import GradientIsolatedSeed
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from esper.leyline import contracts as pb
 from tests.seed_kit import APPLIED, SETTINGS, Op, equal

@@ -17,9 +17,9 @@ from esper.bench.work.overheads import digest
 from esper.bench.work.seeds.grown import grow, learned
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
-from esper.kasmina.germination.isolated import GradientIsolatedSeed
 from esper.kasmina.isolation.graph import batched_norms
 from esper.kasmina.isolation.monitor import GradientIsolationMonitor, HostTensors
+from esper.kasmina.slots.placeholder import GradientIsolatedSeed
 from esper.kernels.blueprints import BLUEPRINTS
 from esper.leyline.lifecycle import TRAINING
 

@@ -216,6 +216,17 @@ def test_a_message_is_fresh_within_a_minute_of_its_entry(issued_s: int, reason: 
         assert worker_opener().open(data, ENTRY, much_later_ms).message == command()
 
 
+@pytest.mark.parametrize(("issued_s", "side"), [(86_400, "after"), (-86_400, "before")])
+def test_what_is_not_fresh_says_whose_clock_it_is_sealed_by(issued_s: int, side: str) -> None:
+    data = controller(NOW_NS + issued_s * 1_000_000_000).seal(command())
+
+    with pytest.raises(RefusedError) as refused:
+        worker_opener().open(data, ENTRY, NOW_MS)
+
+    off = f"sealed 86400.0 s {side} its entry was made, by the clock of who sealed it"
+    assert refused.value.detail == f"{off}; expected at most 60 s"
+
+
 def test_an_entry_ahead_of_the_servers_clock_is_aged_by_the_reading_and_marked() -> None:
     entry = f"{NOW_MS + 3_600_000}-0"
     for_the_poisoned_clock = controller(NOW_NS + 3_600 * 1_000_000_000).seal(command())

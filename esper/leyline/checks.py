@@ -42,16 +42,11 @@ def check_context(header: Header, run_id: str, accept: Collection[Domain], targe
 def check_fresh(header: Header, at_ms: int) -> None:
     """Refuse what was not sealed within a minute of its entry."""
     ahead_ms = header.issued_at_ns // MS_NS - at_ms
-    if ahead_ms > FRESH_MS:
-        raise RefusedError(
-            pb.ReasonCode.REASON_FROM_THE_FUTURE,
-            f"sealed {ahead_ms / 1000:.1f} s after its entry was made; expected at most {FRESH_MS // 1000} s",
-        )
-    if -ahead_ms > FRESH_MS:
-        raise RefusedError(
-            pb.ReasonCode.REASON_STALE,
-            f"sealed {-ahead_ms / 1000:.1f} s before its entry was made; expected at most {FRESH_MS // 1000} s",
-        )
+    if abs(ahead_ms) > FRESH_MS:
+        stale, early = pb.ReasonCode.REASON_STALE, pb.ReasonCode.REASON_FROM_THE_FUTURE
+        reason, side = (early, "after") if ahead_ms > 0 else (stale, "before")
+        off = f"sealed {abs(ahead_ms) / 1000:.1f} s {side} its entry was made, by the clock of who sealed it"
+        raise RefusedError(reason, f"{off}; expected at most {FRESH_MS // 1000} s")
 
 
 def check_deadline(header: Header, now_ms: int) -> None:

@@ -321,14 +321,14 @@ async def test_of_a_redis_whose_disk_is_full_it_says_that(short_directory: Path)
 
 async def test_commands_that_a_server_renames_are_named(short_directory: Path) -> None:
     renamed = short_directory / "renamed.conf"
-    renamed.write_text('rename-command XAUTOCLAIM ""\nrename-command SCAN hidden\n')
+    renamed.write_text('rename-command XAUTOCLAIM ""\nrename-command SCAN hidden\nrename-command DEL ""\n')
 
     with EmbeddedRedis(short_directory / "renamed", options={"include": str(renamed)}) as server:
         status, rows, _ = await asked("--redis", server.url, "--json")
 
     checks = {check["check"]: check for check in json.loads(rows)["checks"]}
     assert status == 1
-    assert checks["redis commands"]["met"] == "XAUTOCLAIM, SCAN not known here"
+    assert checks["redis commands"]["met"] == "DEL, SCAN, XAUTOCLAIM not known here"
 
 
 async def test_a_redis_that_does_not_answer_fails_and_a_bad_url_is_bad_input(run: ScriptedRun) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, cast
 
+from esper.bus.acl import USERS, grants
 from esper.bus.client.version import version_of
 from esper.bus.connect import Redis, server_ms
 from esper.bus.durability import ask_one
@@ -15,11 +16,8 @@ from esper.doctor.facts import ServerFacts
 from esper.doctor.users import default_user, has_named_users, told, whoami
 
 NUM_ROUND_TRIPS = 20
-GIVEN = (
-    *("XADD", "XREAD", "XREADGROUP", "XRANGE", "XREVRANGE", "XACK", "XCLAIM", "XAUTOCLAIM", "XPENDING", "XINFO"),
-    *("XGROUP", "XTRIM", "XDEL", "XLEN", "TYPE", "SCAN", "EVAL", "EVALSHA", "SCRIPT", "HSET", "HMGET", "SETRANGE"),
-)
-"""What a run can't do without, and a first message does not show."""
+BESIDE = ("EXPIRE", "GETRANGE", "SCAN", "SCRIPT", "SETRANGE")
+"""What is given besides all that some role is granted on keys."""
 
 
 async def server_facts(redis: Redis) -> ServerFacts:
@@ -56,9 +54,16 @@ async def server_facts(redis: Redis) -> ServerFacts:
 
 
 async def lacking(redis: Redis) -> tuple[str, ...]:
-    """Of these commands those that are not known; none where the server does not tell."""
-    found = await told(redis, "COMMAND", "INFO", *GIVEN) or [True] * len(GIVEN)
-    return tuple(name for name, facts in zip(GIVEN, found, strict=True) if not facts)
+    """Of the commands of a run those that are not known; none where the server does not tell."""
+    wanted = given()
+    found = await told(redis, "COMMAND", "INFO", *wanted) or [True] * len(wanted)
+    return tuple(name for name, facts in zip(wanted, found, strict=True) if not facts)
+
+
+def given() -> list[str]:
+    """What a run can't do without, and a first message does not show all of."""
+    granted = {command for user in USERS for grant in grants("", user) for command in grant.commands}
+    return sorted({command.partition("|")[0].upper() for command in granted}.union(BESIDE))
 
 
 async def timed(redis: Redis) -> tuple[tuple[float, ...], float]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 from datetime import timedelta
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from functools import partial
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -21,6 +19,7 @@ from esper.errors import SettingError, TrainingError
 from esper.runtime.operations.figures import HealthMetrics
 from esper.runtime.operations.health import Health
 from esper.session import same_code
+from tests.group_kit import said_by_all
 from tests.seed_kit import new_host, optimizer_of
 from tests.session_kit import train, unsteered
 
@@ -28,16 +27,13 @@ OTHER = "Esper 0.0.9 (0123456789ab)"
 SILENT, WAITS = "says nothing", "waits for a second"
 
 
-def attach(rank: int, code: str, folder: Path, line: Connection) -> None:
-    """A rank's process: it says how far it came."""
+def attach(rank: int, code: str, folder: Path) -> str:
+    """How far a rank's process came."""
     dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=2)
     if code == SILENT:
         dist.new_group()  # as attach() did before it compared code
-        line.send("met")
-    else:
-        line.send(attached(code))
-    line.recv()  # the other one still reads what this one holds
-    os._exit(0)
+        return "met"
+    return attached(code)
 
 
 def attached(code: str) -> str:
@@ -55,19 +51,7 @@ def attached(code: str) -> str:
 
 
 def both(codes: tuple[str, str], folder: Path) -> list[str]:
-    context, said = get_context("fork"), []
-    lines = []
-    for rank, code in enumerate(codes):
-        line, its = context.Pipe()
-        context.Process(target=attach, args=(rank, code, folder, its), daemon=True).start()
-        its.close()  # or nobody would notice that it died
-        lines.append(line)
-    for line in lines:
-        assert line.poll(60.0)
-        said.append(line.recv())
-    for line in lines:
-        line.send("go")
-    return said
+    return said_by_all([partial(attach, rank, code, folder) for rank, code in enumerate(codes)], folder)
 
 
 def test_ranks_of_two_versions_are_refused_by_name_and_those_of_one_train(tmp_path: Path) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from datetime import timedelta
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from esper.session.weight_divergence import mend_parted
 from esper.tolaria import missing_ranks
 from esper.tolaria.state.bank import Bank
 from esper.tolaria.state.digest import parameter_digest
+from tests.group_kit import forked, said_by_all
 from tests.seed_kit import Op, new_host, optimizer_of
 from tests.session_kit import on_seed, order, own_optimizer, train, unsteered
 
@@ -42,7 +42,7 @@ def other(run: Session) -> None:
     run.optimizers.restore(kept, run.executor.seeds)
 
 
-def rank(number: int, num: int, has_parted: bool, folder: Path, line: Connection) -> None:
+def rank(number: int, num: int, has_parted: bool, folder: Path) -> list[Held]:
     """What it held before, after, and once it has trained on."""
     dist.init_process_group("gloo", f"file://{folder}/meet", rank=number, world_size=num)
     host = new_host()
@@ -60,36 +60,24 @@ def rank(number: int, num: int, has_parted: bool, folder: Path, line: Connection
     mend_parted(run.portrait, group)
     told.append(held(run))
     train(run, host, 2)
-    line.send([*told, held(run)])
-    line.recv()  # the others still read what this one holds
-    os._exit(0)
+    return [*told, held(run)]
 
 
 def ranks(are_parted: Sequence[bool], folder: Path) -> list[list[Held]]:
-    context, lines, told = get_context("fork"), [], []
-    for number, has_parted in enumerate(are_parted):
-        line, its = context.Pipe()
-        context.Process(target=rank, args=(number, len(are_parted), has_parted, folder, its), daemon=True).start()
-        its.close()  # or nobody would notice that it died
-        lines.append(line)
-    for line in lines:
-        assert line.poll(120.0)
-        told.append(line.recv())
-    for line in lines:
-        line.send("go")
-    return told
+    num = len(are_parted)
+    return said_by_all([partial(rank, number, num, parted, folder) for number, parted in enumerate(are_parted)], folder)
 
 
-def dies_in_hand_over(number: int, folder: Path, line: Connection) -> None:
+def dies_in_hand_over(number: int, folder: Path) -> str:
     """Rank 1 holds other weights, and is gone as soon as it would take those of the others."""
     missing_ranks.PATIENCE = timedelta(seconds=15)
     if number == 1:
         weight_divergence._handed = lambda *_: os._exit(0)
     try:
-        rank(number, 3, number == 1, folder, line)
+        rank(number, 3, number == 1, folder)
     except TrainingError as error:
-        line.send(str(error))
-    os._exit(0)
+        return str(error)
+    return "it went on"
 
 
 @pytest.mark.parametrize("victim", [0, 2])
@@ -122,14 +110,8 @@ def test_where_all_hold_the_same_no_moments_are_copied(process_group: None, monk
 
 
 def test_one_that_dies_in_the_hand_over_is_named_by_the_others(tmp_path: Path) -> None:
-    context, lines = get_context("fork"), []
-    for number in range(3):
-        line, its = context.Pipe()
-        context.Process(target=dies_in_hand_over, args=(number, tmp_path, its), daemon=True).start()
-        its.close()
-        lines.append(line)
+    ranks = forked([partial(dies_in_hand_over, number, tmp_path) for number in range(3)], tmp_path)
 
     for number in (0, 2):
-        assert lines[number].poll(120.0)
-        told = lines[number].recv()
+        told = ranks[number].said()
         assert told.startswith(f"rank {number} could not hold its parameters against those of rank 1, as every rank ")

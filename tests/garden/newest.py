@@ -26,7 +26,7 @@ ONE_GROUP = ("lbfgs", EIGHT_BITS)
 OF_ANY_LENGTH = frozenset({"tied", "attends", "encoder", "recurs", "words"})
 """Hosts of sequences."""
 IMAGES = frozenset({"images", "last"})
-"""Hosts whose gradients compiled code may sum in another order than the first call of a seed, which is not compiled."""
+"""Hosts of images: seeds compiled there by aot_eager may resume to other bits, as docs/promises.md says."""
 
 
 class Late(RuntimeError):

@@ -44,7 +44,8 @@ class SeedDistillation:
         )
 
     def loss(self, teacher_logits: Tensor | None, targets: Tensor | None = None) -> Tensor:
-        """To be added to the host's loss before its backward; 0 where no seed learns here, or there is no teacher.
+        """To be added to the host's loss before its backward; 0 where no seed learns here, no teacher is, or no
+        forward was in this step.
 
         Positions where the seed's output or the teacher's is not finite count nothing; SettingError where shapes
         differ.

@@ -56,6 +56,7 @@ class Loop:
         """The same script at the same point, without whatever hangs on this one."""
         memo: dict[int, Any] = {}
         host = copy.deepcopy(self.host, memo)
+        _lay_out(self.host, memo)
         other = Loop(self.kind, self.manner, self.habits, host)
         for parameter in self.host.parameters():
             alike = memo[id(parameter)]
@@ -272,6 +273,19 @@ def _real(module: nn.Module) -> torch.dtype:
 
 def _gradients(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [each.grad for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
+
+
+def _lay_out(host: nn.Module, memo: dict[int, Any]) -> None:
+    """What lies in one vector lies so in the copy, too: the last bit of a product hangs on the alignment."""
+    copies = dict[int, Tensor]()
+    for parameter in host.parameters():
+        vector = parameter.untyped_storage()
+        if vector.nbytes() == parameter.nbytes:
+            continue
+        if vector.data_ptr() not in copies:
+            copies[vector.data_ptr()] = torch.empty(0, dtype=parameter.dtype).set_(vector).clone()
+        place = parameter.shape, parameter.stride(), parameter.storage_offset()
+        memo[id(parameter)].data = copies[vector.data_ptr()].as_strided(*place)
 
 
 def _take_over(mine: torch.optim.Optimizer, other: torch.optim.Optimizer, memo: dict[int, Any]) -> None:

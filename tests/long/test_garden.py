@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
 from structlog.testing import capture_logs
 
+from tests.garden.habits import flatten
 from tests.garden.life import Life
+from tests.garden.loops import Loop
 from tests.garden.manners import EIGHT_BITS, OPTIMIZERS, eight_bits
-from tests.garden.marks import differing
+from tests.garden.marks import differing, of_model
 from tests.garden.plan import Plan
 from tests.grove import plan as grove
 
@@ -56,6 +59,20 @@ def test_a_seed_is_the_same_life_whatever_else_is_installed(monkeypatch: pytest.
     monkeypatch.setitem(OPTIMIZERS, EIGHT_BITS, eight_bits)
 
     assert [draw(seed) for draw in draws for seed in range(20)] == without
+
+
+def test_a_twin_lies_in_memory_as_its_host_does() -> None:
+    plan = Plan.draw(530326)
+    loop = Loop(plan.host, plan.manner)
+    flatten(loop, Random(0))
+
+    twin = loop.twin()
+
+    places = [[each.storage_offset() for each in one.host.parameters()] for one in (loop, twin)]
+    vectors = [{each.untyped_storage().data_ptr() for each in one.host.parameters()} for one in (loop, twin)]
+    assert places[0] == places[1] and any(places[0])
+    assert len(vectors[0]) == len(vectors[1]) == 1 and vectors[0] != vectors[1]
+    assert not differing(of_model(loop), of_model(twin))
 
 
 def test_what_is_no_number_is_told_from_a_number() -> None:

@@ -61,6 +61,14 @@ def test_a_seed_is_the_same_life_whatever_else_is_installed(monkeypatch: pytest.
     assert [draw(seed) for draw in draws for seed in range(20)] == without
 
 
+def test_a_host_that_skips_a_layer_trains_without_a_session() -> None:
+    plan = Plan.draw(530355)
+    loop = Loop(plan.host, plan.manner)
+
+    assert [loop.step(number) for number in range(1, 9)] == [""] * 8
+    assert {*loop.optimizer.state} == {each for each in loop.host.parameters() if each.requires_grad}
+
+
 def test_a_twin_lies_in_memory_as_its_host_does() -> None:
     plan = Plan.draw(530326)
     loop = Loop(plan.host, plan.manner)

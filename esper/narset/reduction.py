@@ -12,8 +12,14 @@ MAX_EVENTS = 32
 MAX_METRICS = 1024  # as many as one message may name; later names are left out
 MAX_BYTES = 900 * 1024  # of one aggregate, below the 1 MiB that an envelope takes
 _COUNTS = (
-    *("num_packets", "num_messages", "num_duplicates", "num_gaps", "num_shed"),
-    *("num_out_of_order", "num_late", "num_skewed"),
+    "num_packets",
+    "num_messages",
+    "num_duplicates",
+    "num_gaps",
+    "num_shed",
+    "num_out_of_order",
+    "num_late",
+    "num_skewed",
 )
 
 

@@ -53,14 +53,14 @@ def train(folder: Path, made: Sequence[pb.ReplayPlan], arguments: Sequence[str],
     logs = [folder / f"rank-{plan.rank}.log" for plan in made]
     ranks = [_start(folder, plan, arguments, port, path) for plan, path in zip(made, logs, strict=True)]
     try:
-        while any(rank.poll() is None for rank in ranks):
+        while running := [rank for rank in ranks if rank.poll() is None]:
             patience.look(time.monotonic())
             if time.monotonic() > deadline:
                 raise ReplayFailedError("the replay took longer than --timeout allows")
             failed = [number for number, rank in enumerate(ranks) if rank.poll() not in (None, 0)]
             if failed:
                 break
-            next(rank for rank in ranks if rank.poll() is None).wait_briefly()
+            running[0].wait_briefly()
         for number, rank in enumerate(ranks):
             if rank.poll() not in (None, 0):
                 words = logs[number].read_text(errors="replace").strip().splitlines()[-LAST_LINES:]

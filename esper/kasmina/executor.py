@@ -168,7 +168,6 @@ class Executor:
             self.is_dormant = not (self._known and self.learning())
             return
         self.is_dormant = False
-        self._bypasses.begin_step()
         self._watched.refresh()
         self._moves.meters.begin_step()
         awake = [slot for slot in self._slots.values() if not slot.resting]
@@ -180,6 +179,7 @@ class Executor:
             slot.look_back()
             slot.rest()
             slot.walk_due |= walks
+        self._bypasses.begin_step(awake)
         for seed in living:
             seed.set_alpha(step)
             self._look_after(seed)

@@ -15,19 +15,26 @@ class Bypasses:
     """Sites that learned although no slot fired there.
 
     That a slot did not fire proves nothing: a step may leave out a layer, or the whole model. A gradient in parameters
-    that only this site has proves that its module ran, and that compiled code or a fast path went past the hook. Among
-    several ranks it may be what another one found, whose batch went through a layer that this one's left out. So there
-    it makes the site suspect, and the proof is a backward of this rank that writes to its parameters.
+    that only this site has proves that its module ran, and that compiled code or a fast path went past the hook; but
+    only where they had none at the last look. Else it may be an older one, as of a script that accumulates; and among
+    several ranks it may be what another one found, whose batch went through a layer that this one's left out. There it
+    makes the site suspect, and the proof is a backward of this rank that writes to its parameters.
     """
 
     def __init__(self, host: nn.Module, *, is_alone: bool) -> None:
         self._host, self._is_alone = host, is_alone
+        self._bare: set[str] = set()  # sites whose own parameters held no gradient when they were last looked at
         self._suspects: dict[str, Suspect] = {}
 
-    def begin_step(self) -> None:
-        """What was written by now is of steps in which nobody looked."""
-        for suspect in self._suspects.values():
-            suspect.is_written = False
+    def begin_step(self, slots: Iterable[Slot]) -> None:
+        """Look at those that have just woken. What was written by now is of steps in which nobody looked."""
+        for slot in slots:
+            if slot.resting:
+                self._forget(slot.name)
+            elif slot.woken:
+                slot.woken = False
+                self._look_at_woken(slot)
+        self._let_proofs_lapse()
 
     def found(self, slots: Collection[Slot]) -> list[str]:
         """Since the last call; call after backward, before zero_grad."""
@@ -35,20 +42,40 @@ class Bypasses:
         silent = [slot for slot in awake if slot.hooked and not slot.fired]
         for slot in awake:
             slot.fired = False
-        own = [(slot.name, _own(self._host, slot.module)) for slot in silent]
-        learned = [(name, parameters) for name, parameters in own if any(map(_has_learned, parameters))]
-        return [name for name, parameters in learned if self._is_alone or self._is_proven(name, parameters)]
+        own = {slot.name: _own(self._host, slot.module) for slot in silent}
+        learned = {name: parameters for name, parameters in own.items() if any(map(_has_learned, parameters))}
+        gone_past = [name for name, parameters in learned.items() if self._is_proven(name, parameters)]
+        self._bare = own.keys() - learned.keys()
+        self._let_proofs_lapse()
+        return gone_past
 
     def release(self) -> None:
         """Leave the parameters without a hook."""
-        for suspect in self._suspects.values():
-            suspect.release()
-        self._suspects.clear()
+        for name in [*self._suspects]:
+            self._forget(name)
+
+    def _look_at_woken(self, slot: Slot) -> None:
+        self._forget(slot.name)
+        if any(map(_has_learned, slot.module.parameters())):
+            self._suspects[slot.name] = Suspect(_own(self._host, slot.module))
+        else:
+            self._bare.add(slot.name)
 
     def _is_proven(self, name: str, parameters: Iterable[nn.Parameter]) -> bool:
+        if self._is_alone and name in self._bare:
+            return True
         if name not in self._suspects:
             self._suspects[name] = Suspect(parameters)
         return self._suspects[name].is_written
+
+    def _let_proofs_lapse(self) -> None:
+        for suspect in self._suspects.values():
+            suspect.is_written = False
+
+    def _forget(self, name: str) -> None:
+        self._bare.discard(name)
+        if name in self._suspects:
+            self._suspects.pop(name).release()
 
 
 class Suspect:

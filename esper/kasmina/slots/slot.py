@@ -78,6 +78,7 @@ class Slot:
         self._first_input: tuple[Tensor, int] | None = None
         self.forced: float | None = None  # measuring: delta counts this much, and nothing is noted
         self.resting = False  # no hook hangs on the module; there is nothing to do at a step
+        self.woken = True  # a hook hangs there since the last look for what goes past it
         self._handle: RemovableHandle | None = None
         self._ahead: set[int] = set()  # the module's hooks that came before this one's, where the slot rests
         self.attach()
@@ -89,6 +90,7 @@ class Slot:
     def attach(self) -> None:
         """Behind everything else that hangs on the module."""
         self.detach()
+        self.woken = True
         self._handle = self.module.register_forward_hook(Hook(self), with_kwargs=True)
 
     def detach(self) -> None:
@@ -110,6 +112,7 @@ class Slot:
         self.resting = False
         if self._handle is None or self.hooked:
             return
+        self.woken = True
         hooks, own = self.module._forward_hooks, self._handle.id
         behind = self._behind(own)
         hooks[own] = Hook(self)

@@ -17,23 +17,27 @@ logger = structlog.get_logger()
 def rotate(log: Path, largest_bytes: int, kept: int) -> bool:
     """Where it has grown past this, move its content to <name>.1, and what is there further on; whether it did.
 
-    Nobody is asked to open it anew. What is written between the copy and the emptying, microseconds, is lost.
-    OSError: it can't be put aside, as where the disk is full; all is as it was.
+    Nobody is asked to open it anew. What is written between the copy and the emptying, microseconds, is lost; in a
+    crash nothing is, though the newest lines may then be put aside twice. OSError: it can't be put aside, as where the
+    disk is full; all is as it was.
     """
     if not log.exists() or log.stat().st_size <= largest_bytes:
         return False
-    copy = log.with_name(f"{log.name}.new")
+    copy, newest = (log.with_name(f"{log.name}.{which}") for which in ("new", "1"))
     try:
         shutil.copyfile(log, copy)
     except OSError:
         copy.unlink(missing_ok=True)
         raise
-    os.truncate(log, 0)
     for number in range(kept - 1, 0, -1):
         older = log.with_name(f"{log.name}.{number}")
         if older.exists():
             older.replace(log.with_name(f"{log.name}.{number + 1}"))
-    copy.replace(log.with_name(f"{log.name}.1"))
+    copy.replace(newest)
+    with log.open("rb") as source, newest.open("ab") as target:  # what was written meanwhile
+        source.seek(target.tell())
+        shutil.copyfileobj(source, target)
+    os.truncate(log, 0)
     return True
 
 

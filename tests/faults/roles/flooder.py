@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import redis
 
 from esper.bus import names
+from esper.leyline.envelope import MAGIC
 from tests.faults.history import History
 from tests.faults.roles import arguments
 
@@ -75,11 +76,13 @@ def envelopes(url: str, stream: str) -> list[bytes]:
 
 def junk(genuine: Sequence[bytes], chance: random.Random) -> bytes:
     """Random bytes, an envelope cut short, or one with a bit flipped, not in the names that say which key it needs:
-    what an unknown key sealed may have been good in its time, and is not deleted."""
+    what an unknown key sealed may have been good in its time, and is not deleted. Nor is what begins as an envelope of
+    another version, as one random piece in 65,536 does."""
     sealed = bytearray(chance.choice(genuine))
     kind = chance.randrange(3)
     if kind == 0:
-        return chance.randbytes(chance.randrange(1, 2 * len(sealed)))
+        drawn = chance.randbytes(chance.randrange(1, 2 * len(sealed)))
+        return junk(genuine, chance) if drawn.startswith(MAGIC) else drawn
     if kind == 1:
         return bytes(sealed[: chance.randrange(1, len(sealed))])
     sealed[chance.randrange(len(sealed) // 2, len(sealed))] ^= 1 << chance.randrange(8)

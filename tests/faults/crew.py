@@ -45,6 +45,7 @@ class Crew:
         self.on: dict[str, Child] = {}
         self._incarnations = 0
         self._witnessed = Tail(self.history, "witness")
+        self._published: dict[str, Tail] = {}
         master = MasterKeyring.new(time.time_ns())
         for role in (Role.CONTROLLER, Role.WORKER, Role.OBSERVER, *TIERS.values()):
             master.derive(RUN, [role]).save(directory / f"{role}.json")
@@ -58,6 +59,7 @@ class Crew:
         return self._start(role, name, arguments)
 
     def publish(self, name: str, count: int, per_s: float, **told: Any) -> Child:
+        self._published[name] = Tail(self.history, f"{name}-[0-9]*")
         return self.start("publisher", name, count=count, per_s=per_s, durable=self.server.falls_back, **told)
 
     def work(self, place: str, **told: Any) -> str:
@@ -105,6 +107,19 @@ class Crew:
         for name in [name for name in self.on if name.startswith("publisher")]:
             self.on.pop(name).terminate(SOON_S)
 
+    def publish_on(self) -> None:
+        """Return once each publisher has had more acknowledged, or is done.
+
+        One whose server was away tries again after up to 2 s: servers killed as soon as work goes on would starve it.
+        """
+        before = {name: self._num_acknowledged(name) for name in self._published}
+        for name, num in before.items():
+            child = self.on[name]
+            wait_until(
+                lambda name=name, num=num, child=child: not child.alive or self._num_acknowledged(name) > num,  # type: ignore[misc]
+                f"{name} publishes on",
+            )
+
     # -- looking -----------------------------------------------------------------------------------------------------
 
     def held_by(self, consumer: str | None, stream: str = COMMANDS, group: str = GROUP) -> list[str]:
@@ -119,6 +134,9 @@ class Crew:
         """Its entry id."""
         newest: Any = self.client.xrevrange(RECEIPTS, count=1)
         return str(newest[0][0].decode())
+
+    def _num_acknowledged(self, name: str) -> int:
+        return len(self._published[name].records()["acknowledged"])
 
     def applied(self) -> list[Record]:
         """Effects that the witness has seen so far."""

@@ -67,10 +67,14 @@ class Targets:
     def kill_redis(self) -> None:
         began = time.monotonic()
         self.crew.server.restart()
+        served = time.monotonic()
         self.result.count("redis_kills")
         at = len(self.crew.applied())
         wait_until(lambda: self._has_more_than(at), "work goes on")
-        self.result.sample("resumed_s", time.monotonic() - began)
+        resumed = time.monotonic()
+        self.result.sample("resumed_s", resumed - began)
+        self.result.sample("resumed_once_served_s", resumed - served)
+        self.crew.publish_on()
 
     def _has_more_than(self, num_applied: int) -> bool:
         """Whoever was starting is started again: it may be all of them."""

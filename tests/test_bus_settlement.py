@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from structlog.testing import capture_logs
 
 from esper.bus import connect
 from esper.bus.connect import Redis
@@ -17,7 +19,8 @@ from esper.bus.group.settlement import NUM_SEEN, RepeatedError, Settlement
 from esper.bus.names import key, new_run_id
 from esper.errors import BusError, RefusedError, StaleLeaseError
 from esper.leyline import contracts as pb
-from tests.bus_kit import bodies, drain, lossy_line, num_pending, put
+from esper.leyline.entries import LAST_ID
+from tests.bus_kit import DEADLINE_S, bodies, drain, lossy_line, num_pending, put
 
 
 async def test_a_consumer_paused_past_its_reclaim_cannot_settle(redis: Redis, redis_reader: Redis, run_id: str) -> None:
@@ -111,6 +114,30 @@ async def test_a_key_of_the_wrong_type_is_named_and_nothing_is_written(redis: Re
         await Outbox(redis).settle(settlement)
 
     assert await redis.exists(good) == 0
+
+
+async def test_a_settlement_waits_out_a_stream_without_an_id_left_and_writes_nothing_twice(
+    redis: Redis, run_id: str
+) -> None:
+    good, full = key(run_id, "decisions"), key(run_id, "receipts")
+    await redis.xadd(full, {"m": b"junk"}, id=LAST_ID)
+    settlement = Settlement()
+    settlement.write(good, b"1")
+    settlement.write(full, b"2")
+
+    with capture_logs() as told:
+        settling = asyncio.create_task(Outbox(redis).settle(settlement))
+        async with asyncio.timeout(DEADLINE_S):
+            while not redis.outage.said:
+                await asyncio.sleep(0)
+        before = await bodies(redis, good)
+        await redis.xdel(full, LAST_ID)
+        await redis.execute_command("XSETID", full, "1-0")
+        written = await settling
+
+    assert (before, await bodies(redis, good), await bodies(redis, full)) == ([], [b"1"], [b"2"])
+    assert len(written) == 2
+    assert [each["event"] for each in told] == ["bus.lost", "bus.regained"]
 
 
 async def test_more_entries_than_one_call_can_unpack_settle_around_those_still_held(

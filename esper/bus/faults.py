@@ -50,6 +50,10 @@ class NoReplicasError(UnavailableError):
     """The server refuses writes because too few replicas would have them."""
 
 
+class NoIdLeftError(UnavailableError):
+    """A stream holds the last id there is, until an administrator takes it out."""
+
+
 class ElsewhereError(UnavailableError):
     """The node does not hold the slot, and did nothing: another one does. `once`: only for the command at hand."""
 
@@ -154,7 +158,7 @@ def of_answer(at: str, said: str, error: Exception) -> BusError:
     if "NOREPLICAS" in said:
         return NoReplicasError(f"Redis at {at} has fewer good replicas than min-replicas-to-write, and refuses writes")
     if "exhausted the last possible ID" in said:
-        return BusError(
+        return NoIdLeftError(
             f"Redis at {at} has no id left in a stream, as somebody added the last: esper doctor RUN says more"
         )
     if "MISCONF" in said:

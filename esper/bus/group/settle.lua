@@ -84,10 +84,16 @@ if #repeats > 1 then return repeats end
 
 -- From here on nothing may fail. This first one is what a server without memory refuses, with nothing written yet.
 redis.call('SET', KEYS[1], token, 'EX', seconds)
-local reply = {'ok'}
+local reply, added = {'ok'}, {}
 for _ = 1, number() do
   local name, length = key(), 2 * number()
-  reply[#reply + 1] = redis.call('XADD', name, '*', unpack(ARGV, at + 1, at + length))
+  local id = redis.pcall('XADD', name, '*', unpack(ARGV, at + 1, at + length))
+  if id.err then  -- a stream that has no id left tells only now: what was written before it is taken back
+    for i = 1, #added do redis.call('XDEL', added[i], reply[i + 1]) end
+    redis.call('DEL', KEYS[1])
+    return id
+  end
+  added[#added + 1], reply[#reply + 1] = name, id
   at = at + length
 end
 for _ = 1, number() do

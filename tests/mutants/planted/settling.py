@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 SETTLE = "esper/bus/group/settle.lua"
+WAITS_FOR_AN_ID = "test_a_settlement_waits_out_a_stream_without_an_id_left_and_writes_nothing_twice"
 SETTLEMENT_TESTS = "tests/test_bus_settlement.py"
 
 MUTANTS = (
@@ -42,6 +43,13 @@ MUTANTS = (
         "if found ~= 'none' and found ~= wanted then return {'type', name, found, wanted} end",
         "",
         (f"{SETTLEMENT_TESTS}::test_a_key_of_the_wrong_type_is_named_and_nothing_is_written",),
+    ),
+    Mutant(
+        "half_written_where_a_stream_has_no_id_left",
+        SETTLE,
+        "    for i = 1, #added do redis.call('XDEL', added[i], reply[i + 1]) end\n    redis.call('DEL', KEYS[1])\n",
+        "",
+        (f"{SETTLEMENT_TESTS}::{WAITS_FOR_AN_ID}",),
     ),
     Mutant(
         "settled_but_not_acknowledged",

@@ -90,7 +90,7 @@ def _standing(seed: Seed, epoch: int) -> list[str]:
     metrics = "  ".join(f"{name} {figure(value)}" for name, value in sorted(state.metrics.items()))
     lines = [
         f"{state.seed_id} at {state.site or DASH} ({state.blueprint_id or DASH})",
-        f"{panes.lane(seed)}  {short(state.stage)}{'  paused' if state.paused else ''}",
+        f"{panes.lane(seed)}  {panes.stage(seed)}{'  paused' if state.paused else ''}",
         f"alpha {state.alpha:.3f}  since step {whole(state.stage_since_step)}  age {state.age_epochs} epochs"
         f"  generation {state.generation}  lr {figure(state.learning_rate)}",
         f"gain {panes.gain(seed.gain, wide=True)}",

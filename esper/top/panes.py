@@ -106,8 +106,8 @@ def _seed(seed: Seed, wide: bool) -> tuple[str, ...]:
         state.site or DASH,
         state.blueprint_id or DASH,
         lane(seed),
-        short(state.stage) + (" paused" if state.paused else ""),
-        f"{state.alpha:.2f}",
+        stage(seed) + (" paused" if state.paused else ""),
+        DASH if seed.is_gone or not state.stage else f"{state.alpha:.2f}",
         verdict(seed.last_gate),
         gain(seed.gain, wide=wide),
     )
@@ -118,6 +118,11 @@ def _without_blueprint(cells: tuple[str, ...]) -> tuple[str, ...]:
     return (*cells[:2], *cells[3:])
 
 
+def stage(seed: Seed) -> str:
+    """GONE: the process that had it began anew without it."""
+    return "GONE" if seed.is_gone else short(seed.stage) if seed.stage else DASH
+
+
 def lane(seed: Seed) -> str:
     """G=T=B-s-p-f: the stages of a life, capitals up to the one that it came to; one that was lost ends there."""
     reached = _reached(seed)
@@ -126,16 +131,18 @@ def lane(seed: Seed) -> str:
     for place, letter in enumerate(letters[1:], start=1):
         text += ("=" if place <= reached else "-") + letter
     if reached < 0:
-        return OVER if seed.state.stage in LOST else text
-    if seed.state.stage in LANE or (seed.state.stage == TERMINATED and LANE[reached] == FOSSILIZED):
+        return OVER if seed.stage in LOST else text
+    if seed.stage in LANE and not seed.is_gone:
+        return text
+    if LANE[reached] == FOSSILIZED and (seed.is_gone or seed.stage == TERMINATED):
         return text  # the slot is closed, and the fossil stays
     return text[: 2 * reached + 1] + f"={OVER}"
 
 
 def _reached(seed: Seed) -> int:
     """Place in LANE of the last stage of it that this life came to; -1: none."""
-    if seed.state.stage in LANE:
-        return LANE.index(seed.state.stage)
+    if seed.stage in LANE:
+        return LANE.index(seed.stage)
     passed = [moment.stage for moment in seed.moments if moment.passed and moment.stage in LANE]
     return LANE.index(passed[-1]) if passed else -1
 

@@ -17,7 +17,7 @@ from esper.view.flow import Flow
 from esper.view.orders import Command, Order, Orders
 from esper.view.rounds import Rounds
 from esper.view.seeds import Seeds
-from esper.view.workers import Workers
+from esper.view.workers import NOT_BEGUN, Workers
 
 COMMAND_STREAMS = ("commands", "optimizer")
 _Receipt = pb.ReceiptStatus
@@ -121,6 +121,8 @@ class Picture:
         if not self.workers.note(beat, at_ms, sealed):
             return
         self.seeds.note_states(beat.worker, list(beat.seeds), at_ms)
+        if beat.step > NOT_BEGUN:  # else it may yet find seeds in a checkpoint
+            self.seeds.miss(beat.worker, list(beat.seeds), at_ms)
         if beat.HasField("report"):
             for report in beat.report.seeds:
                 self.seeds.note_report(report)

@@ -58,6 +58,7 @@ class Seed:
     state: pb.SeedState
     shown_by: str = ""
     shown_ms: int = 0
+    is_gone: bool = False  # no worker has it any more: its process began anew, without it
     report: pb.FieldReport | None = None
     _moments: dict[_Key, Moment] = field(default_factory=dict)
     _measured: tuple[int, Gain] | None = None  # at which step
@@ -77,6 +78,17 @@ class Seed:
     def ever_was(self) -> bool:
         """A worker has shown it, or something that it passed was told."""
         return bool(self.state.stage) or any(moment.passed for moment in self._moments.values())
+
+    @property
+    def stage(self) -> pb.SeedLifecycleStage:
+        """As a worker shows it; else what was answered last. Unknown: nothing was."""
+        passed = (moment.stage for moment in reversed(self.moments) if moment.passed and moment.stage)
+        return self.state.stage or next(passed, _NO_STAGE)
+
+    @property
+    def told_ms(self) -> int:
+        """When anything was told of it last."""
+        return max([self.shown_ms, *(moment.at_ms for moment in self.moments)])
 
     @property
     def last_gate(self) -> Moment | None:
@@ -160,7 +172,7 @@ class Seeds:
             if state.stage != seed.state.stage or state.generation != seed.state.generation:
                 seed.note(Moment(state.stage_since_step, state.stage, _NO_GATE, True, {}, "", entry_ms))
                 self._explain(seed, state.stage_since_step)
-            seed.state, seed.shown_by, seed.shown_ms = state, worker, entry_ms
+            seed.state, seed.shown_by, seed.shown_ms, seed.is_gone = state, worker, entry_ms, False
 
     def note_receipt(self, seed_id: str, receipt: pb.CommandReceipt) -> None:
         """What a rank answered to a command, or to a request, for this seed; no stage and no gate tell nothing."""
@@ -190,6 +202,13 @@ class Seeds:
         if gain is not None:
             seed.note_gain(gain, report.observed_to_step)
 
+    def miss(self, worker: str, states: Sequence[pb.SeedState], entry_ms: int) -> None:
+        """A worker that trains shows these and no others: one that it had, and of which nothing is told, is gone."""
+        for seed_id in self.by_id.keys() - {state.seed_id for state in states}:
+            seed = self.by_id[seed_id]
+            if seed.shown_by in ("", worker) and entry_ms - seed.told_ms >= SILENT_MS and seed.stage not in _OVER:
+                seed.shown_by, seed.is_gone = "", True
+
     def _explain(self, seed: Seed, step: int) -> None:
         if step in self.rollbacks:
             seed.note_rollback(step, self.rollbacks[step])
@@ -197,7 +216,7 @@ class Seeds:
     def _make_room(self) -> None:
         """Of too many, forget the one that is over and was shown longest ago."""
         if len(self.by_id) >= self.most:
-            over = (seed for seed in self.by_id.values() if seed.state.stage in (DORMANT, TERMINATED))
+            over = (seed for seed in self.by_id.values() if seed.is_gone or seed.state.stage in _OVER)
             if (oldest := min(over, key=lambda seed: seed.shown_ms, default=None)) is not None:
                 del self.by_id[oldest.state.seed_id]
 
@@ -214,6 +233,7 @@ def gain_of(evidence: Mapping[str, float]) -> Gain | None:
     return Gain(evidence["mean"], evidence["low"], evidence["high"])
 
 
+_OVER = (DORMANT, TERMINATED)
 _GONE = (CULLED, EMBARGOED, RESETTING)
 _ENDS = (*_GONE, DORMANT)  # in which order one step may come to them
 _NO_STAGE = pb.SeedLifecycleStage.SEED_STAGE_UNKNOWN

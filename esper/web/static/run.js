@@ -98,7 +98,7 @@ function workerTable() {
 function seedTable() {
   return new Table("Seeds by name", [
     { name: "seed", fill: (cell, row) => link(cell, seedPath(row.id), row.id) },
-    { name: "stage", fill: (cell, row) => { setText(cell, row.stage.toLowerCase() + (row.paused ? " (paused)" : "")); cell.className = `stage ${row.stage.toLowerCase()}`; } },
+    { name: "stage", fill: (cell, row) => { setText(cell, (row.stage.toLowerCase() || NONE) + (row.paused ? " (paused)" : "")); cell.className = `stage ${row.stage.toLowerCase()}`; } },
     { name: "since step", kind: "number", text: (row) => number(row.since_step) },
     { name: "alpha", kind: "number", text: (row) => number(row.alpha) },
     { name: "site", text: (row) => row.site || NONE },

@@ -63,7 +63,7 @@ export function seedPage(store, main) {
 
 function showFacts(list, seed) {
   const facts = {
-    stage: seed.stage.toLowerCase() + (seed.paused ? " (paused)" : ""),
+    stage: (seed.stage === "GONE" ? "gone: the process that had it began anew without it" : seed.stage.toLowerCase() || NONE) + (seed.paused ? " (paused)" : ""),
     "since step": number(seed.since_step),
     alpha: number(seed.alpha),
     site: seed.site || NONE,

@@ -101,21 +101,24 @@ class Curves:
     def _note_heartbeat(self, beat: pb.Heartbeat, at_s: float) -> None:
         if beat.step <= NOT_BEGUN:  # from where it goes on is not known yet
             return
-        if self._incarnations.setdefault(beat.worker, beat.incarnation) != beat.incarnation:
-            self._incarnations[beat.worker] = beat.incarnation
-            self._go_back(beat)
+        if self._incarnations.get(beat.worker, beat.incarnation) != beat.incarnation:
+            self.go_back(beat.worker, beat.world_size, beat.step)
+        self._incarnations[beat.worker] = beat.incarnation
         self._add("loss", beat.worker, beat.step, beat.loss)
         self._note_seeds(beat.worker, at_s, beat.step, beat.seeds)
 
-    def _go_back(self, beat: pb.Heartbeat) -> None:
-        """A process that resumed trains its steps again. Its group does so with it; other replicas, worlds of one, go
-        on."""
-        is_one_of_many = beat.world_size == 1 and len(self._incarnations) > 1
-        lines = [line for name, line in self.lines["loss"].items() if name == beat.worker or not is_one_of_many]
-        if not is_one_of_many or beat.worker == self._drawn_by:
+    def go_back(self, worker: str, world_size: int, step: int) -> None:
+        """A process that begins before this step trains what is behind it again. Its group does so with it; other
+        replicas, worlds of one, go on."""
+        self._incarnations.setdefault(worker, 0)
+        is_one_of_many = world_size == 1 and len(self._incarnations) > 1
+        lines = [line for name, line in self.lines["loss"].items() if name == worker or not is_one_of_many]
+        if not is_one_of_many or worker == self._drawn_by:
             lines += [*self.lines["alpha"].values(), *self.lines["growth"].values()]
+            self.marks = [mark for mark in self.marks if mark.step < step]
+            self._stages = {seed: told for seed, told in self._stages.items() if told[0] < step}
         for line in lines:
-            line.cut(beat.step)
+            line.cut(step)
 
     def _note_state(self, state: pb.SystemStatePacket, at_s: float) -> None:
         worker, step = state.source_subsystem, state.global_step

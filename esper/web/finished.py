@@ -63,11 +63,14 @@ class Finished:
         match message.message:
             case pb.BarrierCommit() | pb.BarrierAbort() | pb.LeaderAnnouncement():
                 self.decisions.append(message.message)
+            case pb.RunRecord() as record if record.HasField("began"):
+                self.curves.go_back(record.worker, record.world_size, record.began.first_step)
             case pb.RunRecord() as record if record.HasField("ended"):
                 self._note_end(record)
             case pb.SystemStatePacket() as state:
                 at_ms = entry_ms(message.entry_id)
                 self.picture.seeds.note_states(state.source_subsystem, list(state.seed_states), at_ms)
+                self.picture.seeds.miss(state.source_subsystem, list(state.seed_states), at_ms)
 
     def refuse(self, read: Read) -> None:
         """Take one that no reader takes."""
@@ -101,7 +104,7 @@ class Finished:
             known = self.picture.seeds.of(seed.seed_id)
             if not known.shown_by:  # no state told of it
                 known.state = state
-            known.state.stage = seed.stage
+            known.state.stage, known.is_gone = seed.stage, False
 
 
 def fold(book: Logbook, keyring: RoleKeyring | None, beside: Iterable[Opened] = ()) -> Finished:

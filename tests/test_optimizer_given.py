@@ -8,7 +8,7 @@ import pytest
 import torch
 from structlog.testing import capture_logs
 
-from esper.errors import SettingError
+from esper.errors import SettingError, TrainingError
 from esper.session import Session
 from tests.seed_kit import Host, Op, equal, new_host
 from tests.session_kit import backward, on_seed, order, own_optimizer, unsteered
@@ -118,3 +118,16 @@ def test_an_optimizer_that_holds_nothing_of_the_model_is_told_of(num_held: int) 
 
     told = [each["not_held"] for each in events if each["event"] == "optimizer.foreign"]
     assert told == ([] if num_held else [", ".join(name for name, _ in host.named_parameters())])
+
+
+@pytest.mark.parametrize("attached", ["body.weight", "head.bias"])
+def test_one_that_steps_within_a_backward_is_named_in_the_first_step(attached: str) -> None:
+    """As torch's own tutorial has it: an optimizer for each parameter, which the parameter's hook steps."""
+    host = new_host()
+    each = {name: torch.optim.SGD([parameter], lr=0.1) for name, parameter in host.named_parameters()}
+    for name, parameter in host.named_parameters():
+        parameter.register_post_accumulate_grad_hook(lambda _, own=each[name]: own.step())  # type: ignore[no-untyped-call]
+    run = unsteered(host, each[attached], "body", "head")
+
+    with pytest.raises(TrainingError, match="step 1: the optimizer steps within a backward"), run.step():
+        backward(host, 1)

@@ -13,6 +13,9 @@ from esper.session.portrait import Portrait
 from esper.tolaria.optimizers.closures import Arguments, after_closure
 from esper.tolaria.optimizers.nested import is_nested
 
+NO_BACKWARD = -1
+"""What torch says of a thread that is in none."""
+
 
 def require_unsteered(optimizer: torch.optim.Optimizer) -> None:
     """Raises SettingError where a session that nobody has closed steps with this one: two would steer one loop."""
@@ -88,6 +91,7 @@ class HostHooks:
     def _stepped(self, optimizer: torch.optim.Optimizer) -> None:
         if is_nested(optimizer):
             return
+        self._require_no_backward()
         self.stepped = True
         if self._gradients.wanted == self.step:
             self._gradients.take((p for group in optimizer.param_groups for p in group["params"]), self.step)
@@ -103,6 +107,14 @@ class HostHooks:
         self._optimizers.reduce(learning)
         found = self._executor.observe(with_norm(gradients), self.step)
         self._executor.note_steps(self._optimizers.step(self.step, found))
+
+    def _require_no_backward(self) -> None:
+        """A seed whose site the backward has yet to come to would step with what it has of older gradients, or none."""
+        if torch._C._current_graph_task_id() != NO_BACKWARD:
+            raise TrainingError(
+                f"step {self.step}: the optimizer steps within a backward, as in a hook of a parameter, "
+                "where the seeds have not all their gradients; step behind the backward"
+            )
 
     def _require_slots_fired(self) -> None:
         """In each step in which a slot has a hook: one without a seed has none that could be gone past."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from torch import Tensor, nn
 
 from esper.errors import TrainingError
 from esper.session import Session
-from tests.seed_kit import Bypassing, Host, Op, new_host, optimizer_of
-from tests.session_kit import backward, on_seed, order, unsteered
+from tests.seed_kit import Bypassing, Host, Op, batch, loss_of, new_host, optimizer_of
+from tests.session_kit import backward, on_seed, order, own_optimizer, unsteered
 
 
 class Choosing(Bypassing):
@@ -72,14 +73,33 @@ def test_a_seed_that_comes_amid_accumulated_gradients_may_be_left_out_of_a_step(
 
 
 @pytest.mark.parametrize("accumulates", [False, True])
-def test_a_site_that_was_gone_past_is_named_in_the_first_step_of_its_seed(accumulates: bool) -> None:
+def test_a_site_that_was_gone_past_is_named_in_the_second_step_of_its_seed(accumulates: bool) -> None:
     host = choosing()
     run = begun(host)
     step(run, host, "calls", updates=not accumulates)
     germinate(run)
+    step(run, host, "goes past", updates=True)
 
-    with pytest.raises(TrainingError, match="step 3: no slot fired at head"):
+    with pytest.raises(TrainingError, match="step 4: no slot fired at head"):
         step(run, host, "goes past", updates=True)
+
+
+def test_a_forward_that_ran_before_its_step_has_gone_past_nothing() -> None:
+    """As of a generator whose images its critic was shown first, or of a policy that has acted."""
+    host = choosing()
+    run = begun(host)
+    germination = on_seed(Op.SEED_OP_GERMINATE, site="head", blueprint_id="mlp")
+    order(run, germination, own_optimizer("s0", 0.01), on_seed(Op.SEED_OP_START_TRAINING))
+
+    for number in range(2, 6):
+        loss = loss_of(host(batch(number)[0]), batch(number)[1]).mean()
+        with run.step():
+            torch.autograd.backward(loss)
+            run.optimizer.step()
+            run.optimizer.zero_grad()
+
+    assert run.step_number == 6
+    assert run.executor.seeds["s0"].meter.fits.total == 3  # all but the one whose forward ran before it came
 
 
 def test_gradients_that_nobody_clears_prove_nothing_of_a_step_that_leaves_their_site_out() -> None:
@@ -125,7 +145,7 @@ def test_a_site_that_rests_again_leaves_no_hook_on_its_parameters() -> None:
     run = begun(host)
     step(run, host, "calls")
     germinate(run)
-    step(run, host, "calls", updates=True)
+    step(run, host, "leaves out", updates=True)
     watched = hooked(host)
     order(run, on_seed(Op.SEED_OP_CULL))
 

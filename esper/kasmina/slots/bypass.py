@@ -18,7 +18,8 @@ class Bypasses:
     that only this site has proves that its module ran, and that compiled code or a fast path went past the hook; but
     only where they had none at the last look. Else it may be an older one, as of a script that accumulates; and among
     several ranks it may be what another one found, whose batch went through a layer that this one's left out. There it
-    makes the site suspect, and the proof is a backward of this rank that writes to its parameters.
+    makes the site suspect, and the proof is a backward of this rank that writes to its parameters. So does the first
+    step of a seed: its backward may be of a forward that ran before the seed came, as of a GAN's generator.
     """
 
     def __init__(self, host: nn.Module, *, is_alone: bool) -> None:
@@ -56,6 +57,8 @@ class Bypasses:
 
     def _look_at_woken(self, slot: Slot) -> None:
         self._forget(slot.name)
+        if slot.seed is not None:
+            return
         if any(map(_has_learned, slot.module.parameters())):
             self._suspects[slot.name] = Suspect(_own(self._host, slot.module))
         else:

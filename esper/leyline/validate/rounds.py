@@ -12,6 +12,8 @@ from esper.leyline.validate.pruning import pruning_request
 NUM_WORKERS = 4096
 NUM_POSITIONS = 16
 NUM_COMMANDS = 4096
+NUM_RECORDS = 1024
+SIGNATURE_BYTES = 64
 MOST = 2**63
 MOST_GENERATION = 2**32 - 2**16
 """A leader goes above what a rank says that it has met, and does not end of a number that has no room in its field."""
@@ -168,6 +170,7 @@ def _requests(requests: Sequence[pb.SeedRequest]) -> None:
 def _manifest(manifest: pb.KernelManifest) -> None:
     bounds.name("blueprint_id", manifest.blueprint_id)
     bounds.text("digest", manifest.digest)
+    bounds.at_most("bytes of the signature", len(manifest.signature), SIGNATURE_BYTES)
     bounds.known("tier", manifest.tier, pb.BlueprintTier.DESCRIPTOR, unknown=True)
     bounds.count("blueprint parameters", manifest.parameters, bounds.NUM_NUMBERS)
     for parameter in manifest.parameters:
@@ -183,11 +186,19 @@ def worker_report(report: pb.WorkerReport) -> None:
     bounds.digest("part_digest", report.part_digest, optional=True)
     bounds.count("seeds", report.seeds, bounds.NUM_SEEDS)
     for seed in report.seeds:
-        bounds.name("seed_id", seed.seed_id)
-        bounds.known("stage", seed.stage, pb.SeedLifecycleStage.DESCRIPTOR, unknown=True)
-        for record in seed.history:
-            bounds.known("stage", record.stage, pb.SeedLifecycleStage.DESCRIPTOR, unknown=True)
-            bounds.known("gate", record.gate, pb.SeedLifecycleGate.DESCRIPTOR, unknown=True)
-            bounds.measurements("evidence", record.evidence)
+        _seed_report(seed)
     bounds.measurements("notes", report.notes)
     bounds.text("data", report.data, bounds.NAME_BYTES)
+
+
+def _seed_report(seed: pb.SeedReport) -> None:
+    bounds.name("seed_id", seed.seed_id)
+    bounds.text("site", seed.site, bounds.NAME_BYTES)
+    bounds.text("blueprint_id", seed.blueprint_id)
+    bounds.known("stage", seed.stage, pb.SeedLifecycleStage.DESCRIPTOR, unknown=True)
+    bounds.count("records in history", seed.history, NUM_RECORDS)
+    for record in seed.history:
+        bounds.known("stage", record.stage, pb.SeedLifecycleStage.DESCRIPTOR, unknown=True)
+        bounds.known("gate", record.gate, pb.SeedLifecycleGate.DESCRIPTOR, unknown=True)
+        bounds.measurements("evidence", record.evidence)
+        bounds.text("detail", record.detail, bounds.SENTENCE_BYTES)

@@ -153,6 +153,9 @@ def system_state(message: pb.SystemStatePacket) -> None:
         bounds.text("training_run_id", message.training_run_id, bounds.NAME_BYTES)
     if len(message.experiment_name) > bounds.SHORT_NAME:
         bounds.text("experiment_name", message.experiment_name, bounds.NAME_BYTES)
+    hardware = message.hardware_context
+    for name in ("device_type", "device_id", "compute_capability"):
+        bounds.text(name, getattr(hardware, name), bounds.NAME_BYTES)
     bounds.measurements("training_metrics", message.training_metrics, NUM_METRICS)
     seed_states(message.seed_states)
 

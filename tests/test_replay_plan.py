@@ -118,11 +118,12 @@ def test_to_plan_twice_as_many_commands_costs_twice_as_much() -> None:
     assert num_calls(200) < 2.1 * num_calls(100)
 
 
-def test_a_repeated_beginning_counts_once() -> None:
+def test_a_repeated_beginning_and_end_count_once() -> None:
     writer = Writer()
     both(writer, 1, began=began())
     decide(writer, 1, 10)
     both(writer, 1, began=began())
+    both(writer, 1, ended=ended())
     both(writer, 1, ended=ended())
 
     assert [rounds(plan) for plan in planned(writer)] == [[(1, 10)]] * 2

@@ -25,6 +25,17 @@ def adjust(lr: float) -> pb.AdaptationCommand:
     )
 
 
+def ended(script: Script) -> list[pb.WorkerReport]:
+    """What is on record of how a trainer ended."""
+    records = [opened.message for opened in script.read("receipts")]
+    return [each.ended.report for each in records if isinstance(each, pb.RunRecord) and each.HasField("ended")]
+
+
+def farewells(script: Script) -> list[pb.WorkerReport]:
+    beats = [opened.message for opened in script.read("heartbeats")]
+    return [beat.report for beat in beats if isinstance(beat, pb.Heartbeat) and beat.HasField("report")]
+
+
 def test_killed_between_effect_and_ack_it_applies_the_command_once(script: Script, loop: Scripted) -> None:
     loop.step()
     entry = script.publish("commands", germinate())
@@ -92,11 +103,28 @@ def test_last_words_are_stored_though_it_was_dead_already_when_the_run_ended(scr
 
     report = loop.run.close()
 
-    records = [opened.message for opened in script.read("receipts")]
-    ended = [each.ended.report for each in records if isinstance(each, pb.RunRecord) and each.HasField("ended")]
-    beats = [opened.message for opened in script.read("heartbeats")]
-    farewells = [beat.report for beat in beats if isinstance(beat, pb.Heartbeat) and beat.HasField("report")]
-    assert ended == farewells == [report]
+    assert ended(script) == farewells(script) == [report]
+
+
+def test_killed_between_its_trainers_last_words_it_is_told_both_again(
+    script: Script, loop: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(40):
+        loop.step()
+    link, say = loop.run.exchange.link, loop.run.exchange.say
+
+    def said(message: pb.ToRuntime) -> None:
+        say(message)
+        if message.HasField("record") and link.num_starts == 1:  # type: ignore[union-attr]
+            while not ended(script):
+                link.poll(0.05)  # type: ignore[union-attr]
+            os.kill(link.pid, signal.SIGKILL)  # type: ignore[union-attr]
+
+    monkeypatch.setattr(loop.run.exchange, "say", said)
+    report = loop.run.close()
+
+    assert (ended(script), farewells(script)) == ([report] * 2, [report])
+    assert link.num_starts == 2  # type: ignore[union-attr]
 
 
 def test_a_ctrl_c_that_reaches_both_leaves_it_its_trainers_last_words(script: Script, loop: Scripted) -> None:
@@ -108,9 +136,7 @@ def test_a_ctrl_c_that_reaches_both_leaves_it_its_trainers_last_words(script: Sc
     with pytest.raises(KeyboardInterrupt), loop.run:
         raise KeyboardInterrupt
 
-    records = [opened.message for opened in script.read("receipts")]
-    ended = [each.ended.report for each in records if isinstance(each, pb.RunRecord) and each.HasField("ended")]
-    assert ended == [loop.run.close()]
+    assert ended(script) == [loop.run.close()]
     assert link.num_starts == 1  # type: ignore[union-attr]
 
 

@@ -7,7 +7,9 @@ import pytest
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
+from esper.top.board import Sight, board
 from esper.view.picture import Picture
+from esper.web import document
 from tests.sealed import MASTER, NOW_MS, RUN
 from tests.view_kit import OPENER, WORKERS, beat, said
 
@@ -78,3 +80,18 @@ def test_a_worker_whose_clock_is_set_back_is_not_silent() -> None:
 
     assert worker.beat.step == 190 and worker.state(picture.now_ms) == "training"
     assert worker.steps_per_s(picture.now_ms) == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize(
+    ("silent", "doing"), [((), "running"), (("worker-1",), "running, 1 SILENT"), (WORKERS, "2 SILENT")]
+)
+def test_how_many_workers_are_silent_is_told_at_the_top(silent: tuple[str, ...], doing: str) -> None:
+    picture = Picture(RUN)
+    for worker in WORKERS:
+        picture.note(beat(worker, 0 if worker in silent else 6_000))
+    picture.tick(NOW_MS + 6_000)
+
+    told = document.head(picture)
+
+    assert (told["troubled"], told["known"]) == ({"silent": len(silent)} if silent else {}, 2)
+    assert f"  {doing}  2/2 workers" in board(picture, Sight(80, 24))[0].text

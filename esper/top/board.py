@@ -88,13 +88,24 @@ def visible(rows: Sequence[str], room: int, cursor: int) -> tuple[list[str], int
 
 def _title(picture: Picture, sight: Sight) -> Line:
     beats = [worker.beat for worker in picture.workers.ordered]
-    doing = "PAUSED" if picture.workers.is_paused else "ended" if picture.workers.are_done else "running"
     step = whole(max((beat.step for beat in beats), default=None)) if beats else "-"
     known, size = len(beats), picture.workers.world_size
-    left = f" esper top  {picture.run_id}  {doing if beats else 'waiting'}  {known}/{size or '?'} workers  step {step}"
+    left = f" esper top  {picture.run_id}  {_doing(picture)}  {known}/{size or '?'} workers  step {step}"
     right = clock(picture.now_ms, sight.zone) + " "
     room = max(0, sight.width - len(right))
     return Line(f"{clip(left, max(0, room - 1)):{room}}{right}", "bar")
+
+
+def _doing(picture: Picture) -> str:
+    """What the run is at; of workers that are silent or evicted how many, and that alone where none is left."""
+    workers = picture.workers
+    if not workers.by_name or workers.are_done:
+        return "ended" if workers.by_name else "waiting"
+    troubled = workers.troubled(picture.now_ms)
+    told = [f"{number} {state.upper()}" for state, number in troubled.items()]
+    if sum(troubled.values()) < len(workers.by_name):
+        told.insert(0, "PAUSED" if workers.is_paused else "running")
+    return ", ".join(told)
 
 
 def _fixed(picture: Picture) -> list[Line]:

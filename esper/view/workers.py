@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -120,6 +121,11 @@ class Workers:
         """Ranks of the process group; or the replicas that are known, each of which is the whole of its world."""
         ranks = max((worker.beat.world_size for worker in self.by_name.values()), default=0)
         return ranks if ranks > 1 else len(self.by_name)
+
+    def troubled(self, now_ms: int) -> dict[State, int]:
+        """How many are silent, and how many were sent away."""
+        states = Counter(worker.state(now_ms) for worker in self.by_name.values())
+        return {state: states[state] for state in sorted(TROUBLED, reverse=True) if states[state]}
 
     @property
     def are_done(self) -> bool:

@@ -46,6 +46,8 @@ def head(picture: Picture) -> Json:
         "at_ms": picture.now_ms,
         "paused": picture.workers.is_paused,
         "ended": picture.workers.are_done,
+        "known": len(workers),
+        "troubled": picture.workers.troubled(picture.now_ms),
         "world_size": picture.workers.world_size,
         "step": max((worker.beat.step for worker in workers), default=0),
         "epoch": max((worker.beat.epoch for worker in workers), default=0),

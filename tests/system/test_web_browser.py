@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import time
 from collections.abc import AsyncIterator
@@ -47,9 +48,10 @@ class Shown:
     run: ScriptedRun
     troubles: list[str] = field(default_factory=list)
 
-    async def visit(self, path: str = "/", words: str = "live") -> None:
+    async def visit(self, path: str = "/") -> None:
+        """Until the page says what the run is at: one that says no more falls silent in five seconds."""
         await self.page.goto(self.address + path)
-        await self.page.get_by_role("status").get_by_text(words, exact=True).first.wait_for()
+        await self.page.get_by_role("status").get_by_text(re.compile("^live|workers silent$")).first.wait_for()
 
     async def ask(self, command_id: str, seed_id: str) -> str:
         """A command of another controller's."""
@@ -118,6 +120,14 @@ async def test_it_loads_without_an_error_and_shows_a_command_within_a_second(run
         await shown.page.locator(".status.applied").wait_for()
 
     assert min(took_s) < 1.0
+    assert shown.troubles == []
+
+
+async def test_a_run_whose_workers_are_silent_is_not_called_live(run: ScriptedRun) -> None:
+    async with showing(run) as shown:
+        await shown.page.goto(shown.address)
+        await shown.page.get_by_role("status").get_by_text("2 of 2 workers silent", exact=True).wait_for()
+
     assert shown.troubles == []
 
 

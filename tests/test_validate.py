@@ -219,11 +219,20 @@ def test_what_makes_no_sense_is_refused_and_named(name: str, change: str, said: 
     assert refused.value.reason == pb.ReasonCode.REASON_OUT_OF_RANGE
 
 
-def test_a_refusal_names_no_more_of_a_stream_than_a_line_holds() -> None:
-    message = pb.BarrierCommit(version=1, round=1, digest=DIGEST, commands=[committed()])
-    message.commands[0].stream = "x" * 65_536
+@pytest.mark.parametrize(
+    ("name", "change", "shown"),
+    [
+        ("commit", "m.commands[0].stream = 'x' * 65_536", r"stream is 'x{63}\.\.\.; expected commands or optimizer"),
+        ("proposal", "m.roster.extend(['w' * 64] * 1000)", r"roster is \['worker-0', 'worker-1', 'w+\.\.\.; expected"),
+        ("adjust", "m.optimizer_adjustment.optimizer_id = '\x1b[2J\\n' * 9000", r"optimizer_id is '\\x1b\[2J\\n\\x1b"),
+    ],
+)
+def test_a_refusal_names_no_more_of_a_value_than_a_line_holds(name: str, change: str, shown: str) -> None:
+    message = type(GOOD[name])()
+    message.CopyFrom(GOOD[name])
+    exec(change, {"m": message})
 
-    with pytest.raises(RefusedError, match=r"stream is 'x{32}'; expected commands or optimizer"):
+    with pytest.raises(RefusedError, match=shown) as refused:
         validate(message)
 
 
@@ -232,6 +241,8 @@ def test_a_packet_inside_a_frame_says_its_version_too() -> None:
 
     with pytest.raises(RefusedError, match=r"TelemetryPacket\.version is 3; expected 1"):
         validate(message)
+    assert len(str(refused.value)) < 200
+
 
 
 def test_a_measured_nan_is_news_and_not_an_error() -> None:

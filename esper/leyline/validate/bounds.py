@@ -11,12 +11,14 @@ from typing import TypeVar
 from google.protobuf.descriptor import EnumDescriptor
 from google.protobuf.message import Message
 
-from esper.errors import RefusedError
+from esper.errors import RefusedError, spelt
 from esper.leyline import contracts as pb
 
 ID_BYTES = 64
 NAME_BYTES = 255
 SENTENCE_BYTES = 4096
+MOST_SHOWN = 64
+"""Characters of a value that is refused: the sentence goes to logs, letters and screens."""
 ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 NUM_SEEDS = 1024
 NUM_NUMBERS = 64
@@ -42,8 +44,10 @@ def version(message: Message) -> None:
 
 
 def refuse(field: str, met: object, expected: str) -> RefusedError:
-    """The error for a value that can't be meant."""
-    return RefusedError(pb.ReasonCode.REASON_OUT_OF_RANGE, f"{field} is {met!r}; expected {expected}")
+    """The error for a value that can't be meant, of which it names no more than a line holds."""
+    said = spelt(met)
+    shown = said if len(said) <= MOST_SHOWN else f"{said[:MOST_SHOWN]}..."
+    return RefusedError(pb.ReasonCode.REASON_OUT_OF_RANGE, f"{field} is {shown}; expected {expected}")
 
 
 def text(field: str, value: str, most_bytes: int = ID_BYTES) -> None:
@@ -52,7 +56,7 @@ def text(field: str, value: str, most_bytes: int = ID_BYTES) -> None:
         return
     length = len(value.encode())
     if length > most_bytes:
-        raise refuse(field, value[:32] + "...", f"at most {most_bytes} bytes, not {length}")
+        raise refuse(field, value, f"at most {most_bytes} bytes, not {length}")
 
 
 def name(field: str, value: str, most_bytes: int = ID_BYTES) -> None:
@@ -65,7 +69,7 @@ def name(field: str, value: str, most_bytes: int = ID_BYTES) -> None:
 def entry_id(field: str, value: str) -> None:
     """Where an entry lies in a stream: two numbers of 64 bits, as the server gives them out."""
     if not ENTRY_ID.fullmatch(value):
-        raise refuse(field, value[:32], "an entry id such as 1700000000000-0")
+        raise refuse(field, value, "an entry id such as 1700000000000-0")
 
 
 def names(field: str, values: Iterable[str], most_bytes: int = ID_BYTES) -> None:
@@ -154,4 +158,4 @@ def numbers_of(enumeration: EnumDescriptor) -> frozenset[int]:
 def digest(field: str, value: bytes, *, optional: bool = False) -> None:
     """A sha256, or nothing where that is said to be fine."""
     if len(value) != 32 and not (optional and not value):
-        raise refuse(field, value.hex()[:16], f"32 bytes, not {len(value)}")
+        raise refuse(field, value.hex(), f"32 bytes, not {len(value)}")

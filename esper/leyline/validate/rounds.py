@@ -153,7 +153,7 @@ def _round(number: int) -> None:
 
 def _committed(command: pb.CommittedCommand) -> None:
     if command.stream not in _STREAMS:
-        raise bounds.refuse("stream", command.stream[:32], " or ".join(_STREAMS))
+        raise bounds.refuse("stream", command.stream, " or ".join(_STREAMS))
     bounds.entry_id("entry_id", command.entry_id)
     bounds.name("command_id", command.command_id)
     bounds.digest("envelope_digest", command.envelope_digest)

@@ -80,6 +80,13 @@ def test_a_seed_to_which_no_gradient_comes_is_told_to_look_at_what_the_loss_read
     assert ("no gradient has come to the seed" in result.detail) == is_told
 
 
+def test_a_seed_of_a_run_whose_steps_tell_no_loss_is_told_what_g2_takes() -> None:
+    told, untold = (judge(StabilityEvidence(0.0, 0.0, variance, 0.0, 1.0), CONFIG) for variance in (9.0, None))
+
+    assert untold.detail.startswith("loss_variance is unmeasured; it takes the losses of a window of steps")
+    assert "step.loss(loss)" in untold.detail and "step.loss(loss)" not in told.detail
+
+
 @pytest.mark.parametrize("gate", range(6))
 def test_a_gate_passes_on_sound_evidence(gate: int) -> None:
     result = judge(PASSING[gate], CONFIG)

@@ -38,14 +38,15 @@ class SteeredLoop:
         if self._step is not None:
             self._losses.append(loss.detach())
 
-    def end(self, examples: int = 0) -> None:
-        """After the optimizer has stepped on so many examples; 0: not known."""
+    def end(self, examples: int = 0) -> bool:
+        """After the optimizer has stepped on so many examples; 0: not known. False where no loss was noted."""
         if self._step is None:
-            return
-        if self._losses:
+            return True
+        if is_known := bool(self._losses):
             self._step.loss(torch.stack(self._losses).mean(), examples=examples)
         step, self._step, self._losses = self._step, None, []
         step.__exit__(None, None, None)
+        return is_known
 
     def measured(self, figures: Mapping[str, Any]) -> None:
         """Numbers among what an evaluation gave; `eval_accuracy` and `val_accuracy` count as accuracy too."""

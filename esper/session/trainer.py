@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import structlog
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.hooks import RemovableHandle
@@ -17,24 +18,44 @@ try:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 except ModuleNotFoundError as error:
     raise SettingError("transformers", "not installed", "it to be: pip install 'esper[trainer]'") from error
+if TYPE_CHECKING:
+    from transformers import Trainer
+
+log = structlog.get_logger()
 
 
 class SteeringCallback(TrainerCallback):
     """Trainer(callbacks=[SteeringCallback(sites=["vit.layernorm"], run="digits")]): commands take effect between steps.
 
     Takes what esper.attach() takes beside model and optimizer; `sites` are names in the model given to the Trainer. The
-    loss noted is the one in the model's output, the mean over a step's micro-batches. Where training raises, call
-    close(): the Trainer tells its callbacks nothing of it.
+    loss noted is the one in the model's output, the mean over a step's micro-batches; where there is none, follow() the
+    Trainer. Where training raises, call close(): the Trainer tells its callbacks nothing of it.
     """
 
     def __init__(self, sites: Sequence[str], **options: Any) -> None:
         self._loop = SteeredLoop(sites, options)
         self._hook: RemovableHandle | None = None
+        self._follows = self._is_told = False
 
     @property
     def run(self) -> Session | None:
         """None before training begins."""
         return self._loop.run
+
+    def follow(self, trainer: Trainer) -> None:
+        """Note the losses that this Trainer computes, instead of those in the model's output; call it before train().
+
+        Label smoothing, a `compute_loss_func` and Trainers made from this one, as those of sentence-transformers and
+        TRL, compute the loss outside of the model.
+        """
+        compute = trainer.compute_loss
+
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            computed = compute(*args, **kwargs)
+            self._note_loss(trainer.model, computed[0] if isinstance(computed, tuple) else computed)
+            return computed
+
+        self._follows, trainer.compute_loss = True, noted
 
     def close(self) -> None:
         """Leave model and optimizer to themselves."""
@@ -52,7 +73,7 @@ class SteeringCallback(TrainerCallback):
             scaler=getattr(optimizer, "scaler", None),
             scheduler=scheduler if isinstance(scheduler, LRScheduler) else None,
         )
-        self._hook = model.register_forward_hook(self._note)
+        self._hook = None if self._follows else model.register_forward_hook(self._note)
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -60,7 +81,10 @@ class SteeringCallback(TrainerCallback):
         self._loop.begin()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self._loop.end(args.train_batch_size * args.gradient_accumulation_steps)
+        is_known = self._loop.end(args.train_batch_size * args.gradient_accumulation_steps)
+        if not (is_known or self._is_told):
+            self._is_told = True
+            log.warning("loss.unknown", expected="follow(trainer) before train(): the model's output holds none")
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -77,6 +101,8 @@ class SteeringCallback(TrainerCallback):
         self.close()
 
     def _note(self, model: torch.nn.Module, args: object, output: Any) -> None:
-        loss = output.get("loss") if isinstance(output, Mapping) else None
+        self._note_loss(model, output.get("loss") if isinstance(output, Mapping) else None)
+
+    def _note_loss(self, model: torch.nn.Module, loss: object) -> None:
         if model.training and isinstance(loss, torch.Tensor) and loss.requires_grad:
             self._loop.note(loss)

@@ -85,7 +85,11 @@ class ResetEvidence:
     differing: float | None  # outputs that differ from the bare host's
 
 
-UNREACHED = "no gradient has come to the seed since it trains: does the loss read the first tensor that its site gives?"
+UNREACHED = (
+    "no gradient has come to the seed since it trains: does the loss read the first tensor that its site gives, "
+    "and does the optimizer that attach() was given step?"
+)
+UNTOLD = "it takes the losses of a window of steps since blending began, as step.loss(loss) tells them"
 
 Evidence = SanityEvidence | GradientEvidence | StabilityEvidence | InterfaceEvidence | ImpactEvidence | ResetEvidence
 
@@ -120,7 +124,8 @@ def judge(evidence: Evidence, config: KasminaConfig) -> GateResult:
             return replace(result, detail=f"{result.detail}; {UNREACHED}") if evidence.steps == 0 else result
         case StabilityEvidence():
             bounds = config.loss_variance_max, config.recompiles_max, config.latency_budget_ms
-            return _judge(evidence, _stability(*bounds))
+            result = _judge(evidence, _stability(*bounds))
+            return replace(result, detail=f"{result.detail}; {UNTOLD}") if evidence.loss_variance is None else result
         case InterfaceEvidence():
             return _judge(evidence, _interface(config.scale_drift_max))
         case ImpactEvidence():

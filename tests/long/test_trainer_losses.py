@@ -1,0 +1,93 @@
+"""Losses of transformers' Trainer that are computed outside of the model, as sentence-transformers and TRL do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from structlog.testing import capture_logs
+from torch import Tensor, nn
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+class Scores(nn.Module):
+    """Its output holds no loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
+        return {"logits": self.head(x)}
+
+
+def trained(folder: Path, *, follows: bool) -> tuple[list[float], list[float | None], list[str]]:
+    """Losses of the micro-batches, two to a step; the loss that each step has told; and what was logged."""
+    from transformers import Trainer, TrainingArguments
+
+    from esper.session.trainer import SteeringCallback
+    from tests.system.frameworks import AfterStepsOfTrainer
+
+    computed: list[float] = []
+    noted: list[float | None] = []
+
+    def loss_of(outputs: dict[str, Tensor], labels: Tensor, num_items_in_batch: object = None) -> Tensor:
+        loss = nn.functional.cross_entropy(outputs["logits"], labels)
+        computed.append(loss.item())
+        return loss
+
+    def heard(_: int) -> bool:
+        assert steering.run is not None
+        told = steering.run.portrait.rows.table()
+        assert told is not None
+        noted.append(dict(zip(told.names, told.values, strict=True)).get("loss"))
+        return False
+
+    generator = torch.Generator().manual_seed(1)
+    examples = [{"x": torch.randn(4, generator=generator), "labels": torch.tensor(at % 3)} for at in range(32)]
+    settings = TrainingArguments(
+        str(folder),
+        max_steps=3,
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=2,
+        save_strategy="no",
+        report_to="none",
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    steering = SteeringCallback(["head"], required=False)
+    trainer = Trainer(
+        Scores(),
+        settings,
+        train_dataset=examples,
+        callbacks=[steering, AfterStepsOfTrainer(heard)],
+        compute_loss_func=loss_of,
+    )
+    if follows:
+        steering.follow(trainer)
+    with capture_logs() as events:
+        trainer.train()
+    return computed, noted, [each["event"] for each in events]
+
+
+def test_a_trainer_that_is_followed_tells_each_step_what_it_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ESPER_RUN", raising=False)
+
+    computed, noted, logged = trained(tmp_path, follows=True)
+
+    means = [(one + other) / 2 for one, other in zip(computed[::2], computed[1::2], strict=True)]
+    assert noted == pytest.approx(means, rel=1e-6)
+    assert len(noted) == 3 and "loss.unknown" not in logged
+
+
+def test_one_that_is_not_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ESPER_RUN", raising=False)
+
+    _, noted, logged = trained(tmp_path, follows=False)
+
+    assert noted == [None, None, None]
+    assert logged.count("loss.unknown") == 1

@@ -130,7 +130,9 @@ def test_a_copy_of_what_was_sealed_is_refused_and_raises_no_second_alarm() -> No
     assert [standing for standing, _ in standings] == ["sealed", "verified", "sealed", "refused", "refused", "refused"]
     assert {what for _, what in standings[3:]} == {"replayed"}
     assert f"start grafting s0, which lies in entry {graft.entry_id} already" in whole["rows"][4]["seal"]["detail"]
-    assert [breaker["times"] for breaker in whole["alarms"]["breakers"]] == [1] and len(whole["alarms"]["signals"]) == 1
+    [breaker] = whole["alarms"]["breakers"]
+    assert breaker["times"] == len(whole["alarms"]["signals"]) == 1
+    assert breaker["opened_ms"] == NOW_MS
 
 
 def test_what_a_leader_says_after_the_next_was_announced_is_told_as_void() -> None:

@@ -88,6 +88,7 @@ def alarms(picture: Picture) -> Json:
                 "worker": breaker.worker,
                 "state": breaker.state(picture.now_ms),
                 "reason": breaker.reason,
+                "opened_ms": breaker.opened_ms,
                 "times": breaker.times,
             }
             for _, breaker in sorted(picture.alarms.breakers.items())

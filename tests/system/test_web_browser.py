@@ -131,6 +131,26 @@ async def test_a_run_whose_workers_are_silent_is_not_called_live(run: ScriptedRu
     assert shown.troubles == []
 
 
+async def test_a_command_that_was_refused_says_why_without_being_opened(run: ScriptedRun) -> None:
+    async with showing(run) as shown:
+        await shown.visit()
+        refused = accepted("c1", await shown.ask("c1", "s0"))
+        refused.status, refused.reason = pb.ReceiptStatus.RECEIPT_REJECTED, pb.ReasonCode.REASON_EMBARGOED
+        await run.answer(refused)
+        await shown.page.locator("summary").get_by_text("rejected: embargoed", exact=True).wait_for()
+
+    assert shown.troubles == []
+
+
+async def test_of_a_seed_that_is_none_of_the_run_nothing_else_is_shown(run: ScriptedRun) -> None:
+    async with showing(run) as shown:
+        await shown.page.goto(f"{shown.address}/seed?id=nobody")
+        await shown.page.get_by_text("no seed is called 'nobody'").wait_for()
+        there = await shown.page.locator("h2:visible, figure:visible").all_inner_texts()
+
+    assert there == ["Seed nobody"]
+
+
 async def test_what_a_seed_is_called_is_shown_and_not_run(run: ScriptedRun) -> None:
     async with showing(run) as shown:
         await shown.visit()
@@ -217,7 +237,7 @@ async def test_by_keyboard_a_seed_is_found_opened_and_keeps_the_focus_meanwhile(
                 break
         for epoch in (2, 3):
             await run.beat(epoch, seed_state("s0", BLENDING), seed_state("new", TRAINING))
-            await page.get_by_text(f"{100 * epoch}, {epoch}", exact=True).wait_for()
+            await page.get_by_text(f"{100 * epoch} in epoch {epoch}", exact=True).wait_for()
         still = await page.evaluate("document.activeElement.textContent")
         await page.keyboard.press("Enter")
         await page.get_by_role("heading", name="Seed s0").wait_for()

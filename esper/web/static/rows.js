@@ -22,7 +22,8 @@ export function updateRow(node, row) {
   setText(standing, row.seal.standing);
   standing.className = `standing ${row.seal.standing}`;
   setText(what, row.kind === "refused" ? `refused: ${row.what}` : row.what);
-  setText(status, row.status);
+  const why = row.answers.find((answer) => answer.status === row.status && answer.reason);
+  setText(status, why ? `${row.status}: ${why.reason}` : row.status);
   status.className = `status ${row.status}`;
   const shown = JSON.stringify(row);
   if (inside.dataset.shown === shown) return;

@@ -53,7 +53,7 @@ function showFigures(list, { head, flow }) {
   const refused = Object.entries(head.rejected).map(([reason, count]) => `${count}\u00a0${reason}`).join(", ");
   const tiers = flow.tiers.map((tier) => `${number(tier.count)} ${tier.name}`).join(" → ");
   const figures = {
-    "step, epoch": `${number(head.step)}, ${number(head.epoch)}`,
+    step: `${number(head.step)} in epoch ${number(head.epoch)}`,
     workers: `${number(head.world_size)}`,
     commands: `${number(head.published)} published, ${number(head.applied)} applied` + (head.untold ? `, ${number(head.untold)} too long ago to tell` : ""),
     refused: refused || "none",
@@ -74,7 +74,7 @@ function since(ms, now) {
 
 function showAlarms(list, { breakers, signals }) {
   const rows = [
-    ...breakers.map((each) => [`b ${each.worker} ${each.name}`, `breaker ${each.name} of ${each.worker}: ${each.state} (${each.reason || "no reason told"}; opened ${each.times === 1 ? "once" : `${each.times} times`})`]),
+    ...breakers.map((each) => [`b ${each.worker} ${each.name}`, `breaker ${each.name} of ${each.worker}: ${each.state}, opened ${each.times === 1 ? "" : `${each.times} times, last `}at ${clock(each.opened_ms)} (${each.reason || "no reason told"})`]),
     ...signals.filter((each) => each.reason !== "breaker.opened").slice(-3).map((each, at) => [`s ${at} ${each.step}`, `${each.reason}, by ${each.origin} at step ${each.step}`]),
   ];
   list.hidden = rows.length === 0;

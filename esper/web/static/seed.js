@@ -18,11 +18,12 @@ export function seedPage(store, main) {
   const history = el("ol", { class: "history" });
   const decisions = el("div", { class: "rows" });
   const problem = el("p", { role: "status", class: "missed" });
-  main.append(
-    el("h2", { class: "name" }, `Seed ${id}`), problem, facts, worth, el("section", { class: "charts one" }, alpha.node),
+  const parts = [
+    facts, worth, el("section", { class: "charts one" }, alpha.node),
     el("section", {}, el("h2", {}, "History, newest first"), history),
     el("section", {}, el("h2", {}, "Its commands"), decisions),
-  );
+  ];
+  main.append(el("h2", { class: "name" }, `Seed ${id}`), problem, ...parts);
   let known = "";
   let drawn = "";
   const load = async () => {
@@ -30,6 +31,7 @@ export function seedPage(store, main) {
       const answer = await fetch(`/api/seed?id=${encodeURIComponent(id)}`);
       const seed = await answer.json();
       setText(problem, answer.ok ? "" : seed.error);
+      for (const part of parts) part.hidden = !answer.ok;
       if (answer.ok) show(seed);
     } catch (error) {
       known = "";  // asked for again with the next change

@@ -70,6 +70,18 @@ class StaleLeaseError(EsperError):
         super().__init__(f"entry {entry_id} of {stream} is no longer pending for this consumer; nothing was written")
 
 
+class SpentError(EsperError):
+    """Decisions on record go up to the last number that there is: nobody can lead the ranks that have met it."""
+
+    def __init__(self, name: str, number: int, last: int) -> None:
+        self.name, self.number, self.last = name, number, last
+        super().__init__(
+            f"{name} {number} is on record, and a decision may go up to {last}: none can follow, and whoever sealed it "
+            "has a key of this run; keep its log (esper log), end its processes, rotate its keys (esper keys rotate), "
+            "delete its stream of decisions in Redis, and start it again"
+        )
+
+
 class TrainingError(EsperError):
     """The training process cannot go on as a rank of its run."""
 

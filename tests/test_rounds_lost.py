@@ -5,8 +5,8 @@ from __future__ import annotations
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.entries import LAST_ID
+from esper.leyline.succession import MOST, MOST_GENERATION
 from esper.leyline.validate.messages import validate
-from esper.leyline.validate.rounds import MOST, MOST_GENERATION
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.docket import MOST_WAITING
 from tests.rounds import (

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from esper.leyline import contracts as pb
+from esper.leyline.succession import LAST, above
 from esper.leyline.validate.bounds import PROMISE_STEPS
 
 
@@ -60,7 +61,7 @@ class Barrier:
         """Open the next round. May be called only once the one before is decided."""
         if self.is_open:
             raise ValueError(f"round {self.round} is not decided yet")
-        self.round += 1
+        self.round = above("round", self.round, LAST)
         self.is_open = True
         self.proposed_ns = now_ns
         self._votes, self._awaited = {}, dict.fromkeys(self.roster)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened
-from esper.leyline.succession import Decision
+from esper.leyline.succession import LAST_GENERATION, Decision, above
 from esper.tamiyo.barrier import Barrier, Released, as_settled, of_replicas, to_quarantine
 from esper.tamiyo.docket import Docket, entries_of
 from esper.tamiyo.judge import Judge, Waiting
@@ -238,7 +238,7 @@ class Coordinator:
         if is_behind and (self._roster.is_under_way or self._is_void):
             generation = max(generation, now_ns // 1_000_000_000, self._roster.newest_generation)
             number = max(number, self._roster.newest_met) + ROUNDS_UNSEEN
-        self.barrier = Barrier(self._roster.names, generation + 1, number)
+        self.barrier = Barrier(self._roster.names, above("roster_generation", generation, LAST_GENERATION), number)
         self._must_form = self._is_void = False
         self._mutes.begin_anew()
         outcome.left += self._roster.settle()

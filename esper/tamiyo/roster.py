@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from esper.leyline import contracts as pb
 from esper.leyline.heartbeats import PAUSED, is_away
+from esper.leyline.succession import MOST, MOST_GENERATION
 from esper.tamiyo.evicted_replicas import Ghosts
 from esper.tamiyo.world import Catalogue
 
@@ -95,7 +96,7 @@ class Roster:
         member, replaced = self._member_at(place, heartbeat, now_ns)
         had_left = member.has_left
         member.hear(heartbeat, now_ns)
-        self.newest_generation = max(self.newest_generation, heartbeat.roster_generation)
+        self.newest_generation = max(self.newest_generation, min(heartbeat.roster_generation, MOST_GENERATION))
         self._newest_met = self._heard_first_ns = None
         self._world_size = heartbeat.world_size
         if resized or member.has_left != had_left or self._members.get(place) is not member:
@@ -191,7 +192,8 @@ class Roster:
         """The newest round that any rank has carried out, or heard of."""
         if self._newest_met is None:
             beats = [member.heartbeat for member in self._members.values()]
-            self._newest_met = max((max(beat.round_applied, beat.round_met) for beat in beats), default=0)
+            newest = max((max(beat.round_applied, beat.round_met) for beat in beats), default=0)
+            self._newest_met = min(newest, MOST)
         return self._newest_met
 
     @property

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from esper.leyline import contracts as pb
+from esper.leyline.succession import LAST, LAST_GENERATION, MOST, Decision
 from esper.leyline.validate import bounds
 from esper.leyline.validate.pruning import pruning_request
 
@@ -14,9 +15,6 @@ NUM_POSITIONS = 16
 NUM_COMMANDS = 4096
 NUM_RECORDS = 1024
 SIGNATURE_BYTES = 64
-MOST = 2**63
-MOST_GENERATION = 2**32 - 2**16
-"""A leader goes above what a rank says that it has met, and does not end of a number that has no room in its field."""
 MOST_REMEMBERED_BYTES = 16 << 10
 """Of a heartbeat. In memory it takes three times as much, for each of up to 1,024 producers."""
 _STREAMS = ("commands", "optimizer")
@@ -37,9 +35,10 @@ class HeartbeatRule:
         bounds.at_least("world_size", message.world_size, 1)
         if message.rank >= message.world_size:
             raise bounds.refuse("rank", message.rank, f"below world_size {message.world_size}")
-        for name in ("step", "lease_token", "round_applied", "round_met"):
-            bounds.at_most(name, getattr(message, name), MOST)
-        bounds.at_most("roster_generation", message.roster_generation, MOST_GENERATION)
+        bounds.at_most("step", message.step, MOST)
+        for name in ("lease_token", "round_applied", "round_met"):
+            bounds.at_most(name, getattr(message, name), LAST)
+        bounds.at_most("roster_generation", message.roster_generation, LAST_GENERATION)
         bounds.known("busy", message.busy, pb.BusyWith.DESCRIPTOR, unknown=True)
         seed_states(message.seeds)
         bounds.names("sites", bounds.few("sites", message.sites, bounds.NUM_SEEDS), bounds.NAME_BYTES)
@@ -79,7 +78,7 @@ def barrier_vote(message: pb.BarrierVote) -> None:
 
 def barrier_proposal(message: pb.BarrierProposal) -> None:
     """The coordinator's call for votes."""
-    _round(message.round)
+    _decided(message)
     roster, num_incarnations = bounds.few("roster", message.roster, NUM_WORKERS), len(message.incarnations)
     bounds.names("roster", roster)
     if not roster or len(set(roster)) != len(roster):
@@ -90,7 +89,7 @@ def barrier_proposal(message: pb.BarrierProposal) -> None:
 
 def barrier_commit(message: pb.BarrierCommit) -> None:
     """A decision to carry out."""
-    _round(message.round)
+    _decided(message)
     for command in bounds.few("commands", message.commands, NUM_COMMANDS):
         _committed(command)
     bounds.digest("digest", message.digest)
@@ -104,7 +103,7 @@ def barrier_commit(message: pb.BarrierCommit) -> None:
 
 def barrier_abort(message: pb.BarrierAbort) -> None:
     """A round that ends without effect."""
-    _round(message.round)
+    _decided(message)
     bounds.known("reason", message.reason, pb.ReasonCode.DESCRIPTOR, unknown=True)
     bounds.text("detail", message.detail, bounds.SENTENCE_BYTES)
     bounds.count("missing", message.missing, NUM_WORKERS)
@@ -119,6 +118,7 @@ def leader_announcement(message: pb.LeaderAnnouncement) -> None:
     """Who leads from here on."""
     bounds.name("leader", message.leader)
     bounds.at_least("lease_token", message.lease_token, 1)
+    bounds.at_most("lease_token", message.lease_token, LAST)
 
 
 def receipt(message: pb.CommandReceipt) -> None:
@@ -149,6 +149,13 @@ def seed_states(seeds: Sequence[pb.SeedState]) -> None:
 
 def _round(number: int) -> None:
     bounds.at_least("round", number, 1)
+
+
+def _decided(decision: Decision) -> None:
+    _round(decision.round)
+    bounds.at_most("round", decision.round, LAST)
+    bounds.at_most("lease_token", decision.lease_token, LAST)
+    bounds.at_most("roster_generation", decision.roster_generation, LAST_GENERATION)
 
 
 def _committed(command: pb.CommittedCommand) -> None:

@@ -22,7 +22,7 @@ from esper.leyline.entries import entry_ms
 from esper.leyline.kinds import Domain
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener, Sealer
-from esper.leyline.succession import Succession, in_force
+from esper.leyline.succession import MOST, Succession, in_force
 from esper.runtime.coordinator.figures import RoundFigures
 from esper.runtime.coordinator.group_cleanup import Dissolving
 from esper.runtime.coordinator.lease import LEASE_S, RENEWALS
@@ -290,7 +290,7 @@ class Desk:
     def _handle(self, name: str, opened: Opened, settlement: Settlement, now_ns: int) -> Outcome:
         match opened.message:
             case pb.Heartbeat():
-                self._outbid(opened.message.lease_token, settlement)
+                self._outbid(min(opened.message.lease_token, MOST), settlement)
                 self.figures.hear(opened.message)
                 outcome = self.rule.on_heartbeat(opened.message, now_ns)
                 outcome.done.append((name, opened.entry_id))

@@ -14,7 +14,9 @@ from esper.bus.group.inbox import Inbox
 from esper.bus.names import key, region_key
 from esper.bus.upkeep import counters
 from esper.bus.upkeep.counters import Count
+from esper.bus.upkeep.survey import Group, StreamView
 from esper.bus.upkeep.trim import Retention
+from esper.cli.streams import row, table
 from esper.leyline.kinds import Role
 from esper.runtime.operations.figures import Repeats, StreamGauges, counts_of
 from esper.runtime.operations.tallies import REDELIVERED, redelivered
@@ -96,6 +98,21 @@ async def test_each_stream_and_each_group_is_told_with_what_was_refused(
     assert (group["active"], "1 active, 0 quiet, 8 redelivered" in text) == (1, True)
     assert "2 repeats, 3 bad_seal, 2 replayed" in text
     assert len(text.splitlines()) == 4
+
+
+def test_its_lines_fit_a_terminal_of_80_columns_and_stand_below_one_another() -> None:
+    read = Group("coordinator", 0, 2, 48.1, 1, 1, 0)
+    idle = Group("worker-0", 1_234, 0, 0.0, 0, 0, 1)
+    views = [StreamView("commands", 29, (read, idle)), StreamView("r0/telemetry", 2_048)]
+
+    told = table([row(view, []) for view in views]).splitlines()
+
+    assert told == [
+        "stream        length  group         lag  pending    age  tries  consumers",
+        "commands          29  coordinator     0        2  48.1s      1  1 active, 0 quiet",
+        "                      worker-0     1234        0   0.0s      0  0 active, 1 quiet",
+        "r0/telemetry    2048  -",
+    ]
 
 
 async def test_a_group_is_forgotten_only_once_nobody_reads_it(run: ScriptedRun, redis_reader: connect.Redis) -> None:

@@ -24,7 +24,8 @@ from esper.runtime.operations.tallies import LOGS, REPEATED, redelivered, tallie
 
 REPEATS = ("replayed", "duplicate")
 ROLES = ("coordinator", "regional", "global")
-HEAD = "stream                 length  group                  lag  pending  oldest   max  consumers"
+HEAD = ("stream", "length", "group", "lag", "pending", "age", "tries", "consumers")
+NAMES = ("stream", "group")
 
 app = typer.Typer(name="streams", invoke_without_command=True, help="Show each stream of a run, and who reads it.")
 
@@ -136,23 +137,34 @@ def group_row(group: Group, num_redelivered: int) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A line for each group of each stream."""
-    return "\n".join([HEAD, *(printable(line) for one in rows for line in lines(one))])
+    """A line for each group of each stream: what waits, the age of the oldest that is pending, its deliveries."""
+    cells = [HEAD, *(line for one in rows for line in lines(one))]
+    widths = [max(len(line[at]) for line in cells) for at in range(len(HEAD) - 1)]
+    return "\n".join(printable(aligned(line, widths)) for line in cells)
 
 
-def lines(one: Mapping[str, Any]) -> list[str]:
+def aligned(line: Sequence[str], widths: Sequence[int]) -> str:
+    """Names to the left, numbers to the right."""
+    told = [
+        cell.ljust(width) if name in NAMES else cell.rjust(width)
+        for name, cell, width in zip(HEAD, line, widths, strict=False)
+    ]
+    return "  ".join([*told, line[-1]]).rstrip()
+
+
+def lines(one: Mapping[str, Any]) -> list[list[str]]:
     """A stream's lines: one for each group, at least one, and what was refused or repeated on the first."""
-    start = f"{one['stream']:20} {one['length']:>8}"
     told = [f"{one['deduplicated']} repeats"] * bool(one["deduplicated"])
     told += [f"{number} {reason}" for reason, number in one["refused"].items()]
-    cells = [cell(group) for group in one["groups"]] or ["  -"]
-    said = [f"{start}  {cells[0]}", *(f"{'':29}  {each}" for each in cells[1:])]
-    return [f"{said[0]}  {', '.join(told)}".rstrip(), *said[1:]]
+    first, *rest = [cells(group) for group in one["groups"]] or [["-", "", "", "", "", ""]]
+    first[-1] = "  ".join(filter(None, [first[-1], ", ".join(told)]))
+    return [[one["stream"], str(one["length"]), *first], *(["", "", *each] for each in rest)]
 
 
-def cell(group: Mapping[str, Any]) -> str:
+def cells(group: Mapping[str, Any]) -> list[str]:
     """One group's figures."""
-    lag = "unknown" if group["lag"] is None else group["lag"]
-    figures = f"{lag:>7} {group['pending']:>8} {group['oldest_pending_s']:>6.1f}s {group['max_deliveries']:>5}"
+    lag = "unknown" if group["lag"] is None else str(group["lag"])
     again = f", {group['redelivered']} redelivered" if group["redelivered"] else ""
-    return f"{group['group']:18} {figures}  {group['active']} active, {group['quiet']} quiet{again}"
+    consumers = f"{group['active']} active, {group['quiet']} quiet{again}"
+    oldest = f"{group['oldest_pending_s']:.1f}s"
+    return [group["group"], lag, str(group["pending"]), oldest, str(group["max_deliveries"]), consumers]

@@ -15,6 +15,8 @@ from esper.bus import connect, tail
 from esper.bus.connect import Redis
 from esper.bus.faults import LostError
 from esper.bus.names import key
+from esper.bus.protocol import Argument
+from esper.errors import BusError
 from tests.bus_kit import own_server, put
 
 
@@ -70,6 +72,26 @@ async def test_follow_goes_on_where_it_was_after_the_server_was_killed(short_dir
             after = await anext(entries)
 
     assert (before[1], after[1]) == (b"1", b"2")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("XRANGE", "?", "-", "+"),
+        ("XREAD", "COUNT", "1", "STREAMS", "?", "0"),
+        ("XGROUP", "CREATE", "?", "g", "0"),
+        (b"XINFO", b"STREAM", b"?"),
+    ],
+)
+async def test_a_key_that_holds_something_else_is_named(
+    redis: Redis, run_id: str, command: tuple[Argument, ...]
+) -> None:
+    votes = key(run_id, "votes")
+    await redis.set(votes, "somebody else's")
+    words = [votes if word in ("?", b"?") else word for word in command]
+
+    with pytest.raises(BusError, match=f"key {votes} holds something else than X[A-Z]+ is for$"):
+        await redis.ask(words)
 
 
 async def test_an_outage_is_told_of_and_so_is_its_end(short_directory: Path, run_id: str) -> None:

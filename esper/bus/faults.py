@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from redis import exceptions
 
@@ -129,6 +130,15 @@ def translated(error: exceptions.RedisError | OSError | RuntimeError, url: str) 
         expected = "the user of a role that may (ESPER_REDIS_USERNAME and ESPER_REDIS_PASSWORD, made by esper acl)"
         return ForbiddenError(f"Redis at {at} refuses {user_told(url)}: {said}; expected {expected}")
     return of_answer(at, said, error)
+
+
+def naming_its_key(error: exceptions.RedisError, words: Sequence[bytes | str]) -> exceptions.RedisError:
+    """The same error; of a key that holds something else, which the server leaves out, with its name."""
+    if not str(error).startswith("WRONGTYPE"):
+        return error
+    shown = [word.decode(errors="replace") if isinstance(word, bytes) else word for word in words]
+    behind = shown.index("STREAMS") if "STREAMS" in shown else int(shown[0] in ("XGROUP", "XINFO"))
+    return exceptions.ResponseError(f"key {shown[behind + 1]} holds something else than {shown[0]} is for")
 
 
 def hangs_up(at: str, why: str = "") -> str:

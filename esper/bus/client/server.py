@@ -14,7 +14,7 @@ from esper.bus.client.deadline import by, ends_in, in_time
 from esper.bus.client.diagnosis import diagnosed
 from esper.bus.client.line import Line, Streamed, line_of
 from esper.bus.client.packing import in_words
-from esper.bus.faults import FAILURES, ElsewhereError, LostError, UnavailableError, translated
+from esper.bus.faults import FAILURES, ElsewhereError, LostError, UnavailableError, naming_its_key, translated
 from esper.bus.outage import Outage
 from esper.bus.protocol import Argument
 from esper.errors import BusError
@@ -120,7 +120,7 @@ class Redis(library.Redis):
         else:
             if errors := [reply for reply in replies if isinstance(reply, RedisError)]:
                 await self._judged(line, errors)
-                raise errors[0]
+                raise naming_its_key(errors[0], commands[replies.index(errors[0])])
             return replies
         finally:
             if self.holds_on:

@@ -140,6 +140,17 @@ def test_the_longest_id_that_a_run_is_given_has_users(tmp_path: Path) -> None:
     assert (tmp_path / "passwords" / f"{run}-worker.env").exists()
 
 
+def test_a_pipe_is_refused_at_once_and_stays(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "users.acl")
+
+    result = CliRunner().invoke(app, ["acl", RUN, "--out", str(tmp_path / "users.acl")])
+
+    assert result.exit_code == 2
+    assert "expected a file, and no pipe" in " ".join(result.stderr.split())
+    assert [path.name for path in tmp_path.iterdir() if path.is_fifo()] == ["users.acl"]
+    assert not (tmp_path / "passwords").exists()
+
+
 def test_a_file_that_is_no_acl_file_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "redis.conf").write_text("port 6379\n")
 

@@ -142,6 +142,8 @@ def hashes_of(written: str) -> list[str]:
 
 def users_of(path: Path) -> dict[str, str]:
     """Lines of an ACL file by user; none where there is no file yet."""
+    if path.is_fifo():  # opened it would wait for a writer, and the file that replaces it be read by nobody
+        raise SettingError("--out", str(path), "a file, and no pipe: a server reads it whole, and more than once")
     try:
         lines = path.read_text().splitlines() if path.exists() else []
     except (OSError, UnicodeDecodeError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from esper.leyline import contracts as pb
+from esper.leyline import commands, contracts as pb
 from esper.leyline.kinds import Role
 from esper.top import panes
 from esper.view.picture import Picture
@@ -25,6 +25,19 @@ def test_a_round_that_finds_a_rank_deviating_says_how_and_what_becomes_of_it() -
 
     assert told(found).endswith("gradients of worker-1 deviate, worker-1 is quarantined")
     assert picture.rounds.deviations == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (commands.rollback(0, "a first look"), "roll back to the newest snapshot: a first look"),
+        (commands.rollback(80, ""), "roll back to step 80"),
+        (commands.breaker("s0", "open", "looks odd"), "breaker s0 open: looks odd"),
+        (commands.emergency("halt", "smoke"), "emergency, halt: smoke"),
+    ],
+)
+def test_why_a_command_was_given_stands_behind_a_colon(command: pb.AdaptationCommand, words: str) -> None:
+    assert told(command) == words
 
 
 def test_a_heartbeat_older_than_the_newest_changes_nothing() -> None:

@@ -53,7 +53,7 @@ def _adaptation(command: pb.AdaptationCommand) -> str:
         case "rollback_command":
             step = command.rollback_command.target_step
             where = f"to step {step}" if step else "to the newest snapshot"
-            return _joined(f"roll back {where}", command.rollback_command.reason)
+            return _because(f"roll back {where}", command.rollback_command.reason)
         case "optimizer_adjustment":
             change = command.optimizer_adjustment
             released = f"release {', '.join(change.release)}" if change.release else ""
@@ -61,13 +61,13 @@ def _adaptation(command: pb.AdaptationCommand) -> str:
         case "circuit_breaker":
             breaker = command.circuit_breaker
             state = _plain(pb.CircuitBreakerState.Name(breaker.desired_state), "BREAKER_")
-            return _joined("breaker", breaker.seed_id, state, breaker.rationale)
+            return _because(_joined("breaker", breaker.seed_id, state), breaker.rationale)
         case "pause_command":
             word = "resume" if command.pause_command.resume else "pause"
             return f"{word} {command.pause_command.seed_id or 'the run'}"
         case "emergency_command":
             level = _plain(pb.EmergencyLevel.Name(command.emergency_command.level), "EMERGENCY_")
-            return _joined(f"emergency, {level}", command.emergency_command.reason)
+            return _because(f"emergency, {level}", command.emergency_command.reason)
         case other:
             return (other or "an empty command").replace("_", " ")
 
@@ -100,6 +100,10 @@ def _operation(operation: pb.SeedOperation) -> str:
 def _numbers(values: Mapping[str, float]) -> str:
     said = ", ".join(f"{name}={values[name]:g}" for name in sorted(values))
     return f"({said})" if said else ""
+
+
+def _because(what: str, why: str) -> str:
+    return f"{what}: {why}" if why else what
 
 
 def _joined(*parts: str) -> str:

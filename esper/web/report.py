@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from esper.bench.output import words
 from esper.bench.report import charts
 from esper.bench.report.charts import Plot, Point
 from esper.bench.report.page import template
+from esper.leyline.lifecycle import FOSSILIZED
 from esper.view.curves import ALL_RANKS, Curves, Mark, Plot as Name
 from esper.view.line import Line
 from esper.view.naming import by_value
@@ -25,6 +27,7 @@ from esper.web.finished import Finished
 NUM_POINTS = 170
 NUM_LABELS = 4
 MOST_LINES = 6
+MOST_WORTHS = 8
 MOST_DRAWN = 1e100
 """Of a value, either way: a loss of 1e200, which a run that diverges may meet, ends whoever reckons an axis for it."""
 _LOSSES = (ALL_RANKS, "validation")
@@ -64,17 +67,30 @@ def figures(run: Finished) -> dict[str, str]:
     refused = ", ".join(f"{count} {reason}" for reason, count in sorted(orders.rejected.items())) or "none"
     accuracies = [report.notes["accuracy"] for report in run.reports.values() if "accuracy" in report.notes]
     return {
-        "log": f"{checked.num_entries:,} entries; {seals} and {checked.num_signatures} signatures checked: "
-        f"{len(checked.findings)} findings, {len(checked.notes)} notes",
-        "steps, epochs": progress(run),
+        "trained": progress(run),
         "accuracy": ", ".join(sorted({words.number(each) for each in accuracies})) or "not told",
         "parameters": equal[run.are_equal],
+        "seeds": grown(run.picture),
         "commands": f"{orders.num_published} published, {orders.num_applied} applied",
         "not applied": refused,
         "rounds": f"{rounds['committed']} committed, {rounds['aborted']} aborted; "
         f"p50 {number(latency['p50'])} ms, p99 {number(latency['p99'])} ms",
         **({"rollbacks": rollbacks(run.picture)} if run.picture.seeds.rollbacks else {}),
+        "log": f"{checked.num_entries:,} entries; {seals} and {checked.num_signatures} signatures checked: "
+        f"{len(checked.findings)} findings, {len(checked.notes)} notes",
     }
+
+
+def grown(picture: Picture) -> str:
+    """What became of the seeds: how many stand where, and what those that are part of the model were worth."""
+    stages = Counter(document.seed_row(seed)["stage"].lower() for seed in picture.seeds.ordered)
+    told = ", ".join(f"{count} {stage or 'untold'}" for stage, count in stages.most_common())
+    worth = [
+        f"{number(seed.gain.mean)} ({seed.state.seed_id})"
+        for seed in picture.seeds.ordered
+        if seed.gain is not None and seed.stage == FOSSILIZED and not seed.is_gone
+    ]
+    return f"{told or 'none'}{'; held-out loss lower by ' * bool(worth)}{', '.join(worth[:MOST_WORTHS])}"
 
 
 def rollbacks(picture: Picture) -> str:
@@ -86,10 +102,10 @@ def progress(run: Finished) -> str:
     """As the workers said at their end, or else in their newest states."""
     if ended := run.reports.values():
         steps, epochs = max(report.steps for report in ended), max(report.epochs for report in ended)
-        return f"{steps:,}, {epochs:,} on {counted(len(ended), 'worker')}"
+        return f"{steps:,} steps in {epochs:,} epochs on {counted(len(ended), 'worker')}"
     states = run.picture.states.values()
     steps = max((state.global_step for state in states), default=0)
-    return f"{steps:,} so far on {counted(len(states), 'worker')}" if states else "not told"
+    return f"{steps:,} steps so far on {counted(len(states), 'worker')}" if states else "not told"
 
 
 def plots(curves: Curves, marks: Sequence[Mark]) -> list[Plot]:

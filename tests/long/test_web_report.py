@@ -75,7 +75,8 @@ def test_it_tells_of_seeds_decisions_signatures_and_the_audit(tmp_path: Path) ->
     assert "every seal and 1 signatures checked: 0 findings" in told
     assert "germinate s0 at head from lora (rank=4)" in told and "verified" in told
     assert "Paired gain 0.25 [0.125, 0.5]" in told and "G4_SYSTEM_IMPACT passed" in told
-    assert "40, 0 on 2 workers" in told and "equal on all ranks" in told
+    assert "40 steps in 0 epochs on 2 workers" in told and "equal on all ranks" in told
+    assert "seeds 1 fossilized; held-out loss lower by 0.25 (s0) commands" in told
 
 
 def test_it_runs_nothing_and_asks_no_other_host_whatever_a_seed_is_called(tmp_path: Path) -> None:
@@ -292,7 +293,7 @@ async def test_of_a_live_run_it_draws_losses_alphas_and_grafts(run: ScriptedRun,
     book = await logbook.read_live(run.redis, run.run_id)
     page = html(fold(book, run.master.derive(run.run_id, [Role.OBSERVER]), opened))
     assert page.count("<svg") == 3 and "s0 grafted" in page and "8, 80 so far" not in page
-    assert "80 so far on 1 worker" in text_of(page)
+    assert "80 steps so far on 1 worker" in text_of(page)
 
 
 async def test_a_run_that_ends_keeps_what_it_said_beside_its_log(

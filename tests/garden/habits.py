@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from tests.garden.besides import ASKING
 from tests.garden.newest import GROWING
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Habits:
     meddles: float = 0.0  # share of steps in which it does one of MEDDLING
     salt: int = 0  # decides in which
     grows: bool = False  # it meddles with GROWING too
+    asks: bool = False  # and with ASKING
 
     @classmethod
     def draw(cls, dice: Random) -> Habits:
@@ -50,7 +52,7 @@ class Habits:
         """Before the forward of the step with this batch."""
         dice = Random(f"{self.salt} {number}")
         if dice.random() < self.meddles:
-            ways = {**MEDDLING, **(GROWING if self.grows else {})}
+            ways = {**MEDDLING, **(GROWING if self.grows else {}), **(ASKING if self.asks else {})}
             ways[dice.choice([*ways])](loop, dice)
 
 

@@ -23,6 +23,7 @@ from esper.session import Session
 from esper.session.joining import Joining
 from esper.session.options import Place, SessionOptions
 from tests.garden import further
+from tests.garden.besides import Several
 from tests.garden.hosts import each_loss
 from tests.garden.latest import AHEAD_NS
 from tests.garden.loops import Loop
@@ -68,7 +69,9 @@ def joined(plan: Plan, loop: Loop, folder: Path | None, *, resume: bool = False)
     options: dict[str, Any] = {"settings": plan.settings, "scaler": loop.scaler, "required": False}
     options["own_host"] = plan.habits.own_host and plan.manner.optimizer != "lbfgs"
     if loop.scheduler is not None and plan.manner.tells:
-        options["scheduler"] = loop.scheduler
+        options["scheduler"] = loop.scheduler.each if isinstance(loop.scheduler, Several) else loop.scheduler
+    if plan.reads:
+        options["loader"] = loop.reader
     if folder is not None and plan.checkpoints:
         environment = {"ESPER_KEYRING": str(keyring_at(folder))}
         options |= {"checkpoints": folder, "checkpoint_every": plan.checkpoints, "environment": environment}
@@ -118,18 +121,20 @@ def acted(run: Session, act: Act, at: int) -> pb.CommitOrder | None:
         run.export_importance("of the script")
     order = ordered(run, act, at) if act.has_order else None
     if order is not None:
-        for each in _paused(order) if act.paused else [order]:
+        for each in _paused(order, act.halts) if act.paused else [order]:
             run.exchange.boundary.on_commit(each)
     return order
 
 
-def _paused(order: pb.CommitOrder) -> list[pb.CommitOrder]:
+def _paused(order: pb.CommitOrder, halts: bool) -> list[pb.CommitOrder]:
     """The run stands still before the order, and goes on behind it."""
     around = []
     for place, resume in ((0, False), (2, True)):
         name, step = f"{order.commit.round}-{resume}", order.commit.effective_step
         ref = pb.CommittedCommand(command_id=name, envelope_digest=name.encode().ljust(32, b"\0"))
         pause = pb.AdaptationCommand(version=1, command_id=name, pause_command=pb.PauseCommand(resume=resume))
+        if halts and not resume:
+            pause.emergency_command.level = pb.EmergencyLevel.EMERGENCY_HALT
         commit = pb.BarrierCommit(version=1, round=order.commit.round + place, effective_step=step)
         around.append(pb.CommitOrder(commit=commit, commands=[pb.OpenedCommand(ref=ref, adaptation=pause)]))
     order.commit.round += 1

@@ -159,6 +159,7 @@ class Life:
         dice, prunes = self._wide.dice, self.plan.wide.prunes
         return {
             "paused": dice.random() < self.plan.wide.pauses,
+            "halts": self.plan.halts,
             "accuracy": dice.choice([0.9, 0.89, 0.5]) if prunes and dice.random() < 0.15 else None,
             "exports": self.run.pruning.settings.importance_every > 0 and dice.random() < 0.1,
         }

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.checkpoint import checkpoint
 
 from esper.kernels.distillation import StaticKDLoss
 from esper.session import Session
+from tests.garden.besides import SEVERAL, Reader, Several
 from tests.garden.further import SCHEDULERS as FURTHER
 from tests.garden.governed import Rules
 from tests.garden.grouped import grouped
@@ -45,8 +46,11 @@ class Loop:
         self.teacher = kind.host().requires_grad_(False).eval() if habits.distils else None
         self.num_casts = 0  # how often parameters were given another precision, or group
         self.optimizer = {**OPTIMIZERS, **RARE, **WITH_MOMENTUM}[manner.optimizer](grouped(self.host, trained, manner))
-        made = {**SCHEDULERS, **FURTHER}.get(manner.scheduler)
+        kinds: dict[str, Callable[[torch.optim.Optimizer], LRScheduler | Several]]
+        kinds = {**SCHEDULERS, **FURTHER, SEVERAL: Several}
+        made = kinds.get(manner.scheduler)
         self.scheduler = None if made is None else made(self.optimizer)
+        self.reader, self.kept = Reader(), dict[str, Tensor]()  # weights of an earlier step
         self.scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=3) if manner.scales else None
         self.outputs: list[Tensor] = []
         self.lesson: Callable[[Tensor, Tensor], Tensor] | None = None  # what is distilled, beside a session
@@ -69,6 +73,7 @@ class Loop:
         if self.second is not None and other.second is not None:
             _take_over(other.second, self.second, memo)
         other.take_over(self.own_state())
+        other.kept = {name: each.clone() for name, each in self.kept.items()}
         return other
 
     def own_state(self) -> dict[str, Any]:
@@ -124,6 +129,7 @@ class Loop:
 
     def _pass(self, number: int) -> Tensor | None:
         event = self.manner.event(number)
+        self.reader.num_read += 1
         if self.manner.rests:
             self.host.train(not self.manner.is_resting(number))
         self.habits.meddle(self, number)
@@ -158,6 +164,8 @@ class Loop:
             scaled = loss if self.scaler is None else self.scaler.scale(loss)
             if not bool(loss.detach().isfinite()):
                 continue  # as scripts do that drop a bad batch
+            if self.manner.looks:
+                self._look(number)
             if self.habits.backwards:
                 torch.autograd.backward(scaled / self.manner.num_micro, retain_graph=True)
             if self.manner.is_overflowing(number):
@@ -265,6 +273,15 @@ class Loop:
         with torch.no_grad() if self.manner.evaluates == "no_grad" else torch.inference_mode():
             self.outputs.append(first_tensor(self.host(self.batch(-number))).clone())
         self.host.train()
+
+    def _look(self, number: int) -> None:
+        """Evaluate in the midst of a step."""
+        modes = [(module, module.training) for module in self.host.modules()]
+        self.host.eval()
+        with torch.no_grad() if self.manner.looks == "no_grad" else torch.inference_mode():
+            self.outputs.append(first_tensor(self.host(self.batch(-number - 1))).clone())
+        for module, training in modes:
+            module.training = training
 
 
 def _real(module: nn.Module) -> torch.dtype:

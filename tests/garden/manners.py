@@ -73,6 +73,7 @@ class Manner:
     zeroes_first: bool = False  # gradients, before its backward: between two steps they stay
     num_passes: int = 1  # so many make one step of the optimizer, with what they accumulate
     events: tuple[str, ...] = ()  # that may befall a step, beside EVENTS
+    looks: str = ""  # it evaluates between a forward and its backward; "": not; no_grad or inference_mode
 
     @classmethod
     def draw(cls, dice: Random) -> Manner:

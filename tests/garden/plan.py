@@ -9,7 +9,7 @@ from typing import Self
 
 from esper.kasmina.config import KasminaConfig
 from esper.leyline import contracts as pb
-from tests.garden import further, fuses, habits, later, latest, more_hosts, newest, rare, wide
+from tests.garden import besides, further, fuses, habits, later, latest, more_hosts, newest, rare, wide
 from tests.garden.habits import Habits
 from tests.garden.hosts import KINDS, Kind
 from tests.garden.latest import Again
@@ -53,6 +53,8 @@ class Plan:
     is_ahead: bool = False  # the clock that it makes checkpoints by
     steps_per_epoch: int = 0
     checkpoints_kept: int = 3
+    halts: bool = False  # by an emergency, where the whole run is to pause
+    reads: bool = False  # by a loader, whose state goes with checkpoints
 
     @property
     def host(self) -> Kind:
@@ -84,7 +86,8 @@ class Plan:
         plan = plan.crowded() if crowds else plan
         plan = later.drawn(plan) if seed >= later.FIRST_SEED else plan
         plan = latest.drawn(plan) if seed >= latest.FIRST_SEED else plan
-        return newest.drawn(plan) if seed >= newest.FIRST_SEED else plan
+        plan = newest.drawn(plan) if seed >= newest.FIRST_SEED else plan
+        return besides.drawn(plan) if seed >= besides.FIRST_SEED else plan
 
     def crowded(self) -> Self:
         """The same life with room for few seeds, of which many are asked for."""
@@ -124,6 +127,7 @@ class Act:
     epoch_ends: bool = False
     prefetches: tuple[str, str] | None = None
     paused: bool = False  # the whole run, around the order
+    halts: bool = False  # an emergency pauses it
     accuracy: float | None = None  # the script notes it
     exports: bool = False  # importance is told, as at a checkpoint of the script's
 

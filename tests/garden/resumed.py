@@ -62,6 +62,9 @@ class Resumed:
         run = joined(self.plan, loop, self.folder, resume=True)
         require(run.step_number == newest, f"resumed before step {run.step_number}; the newest is of {newest}")
         saved = self.saved[newest]
+        read = loop.reader.num_read
+        require(read == (saved.at if self.plan.reads else 0), f"the loader stands at {read}, not at {saved.at}")
+        loop.reader.num_read = saved.at
         loop.take_over(copy.deepcopy(saved.own))
         for name, parameter in loop.host.named_parameters():
             kept = saved.gradients[name]

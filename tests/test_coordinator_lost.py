@@ -15,7 +15,7 @@ from esper.leyline.succession import Said
 from esper.runtime.coordinator.lease import Standby
 from esper.runtime.coordinator.loop import Desk
 from esper.runtime.serving.windows import ReplacedError
-from esper.tamiyo.docket import MOST_WAITING
+from esper.tamiyo.command_queue import MOST_WAITING
 from tests.bus_kit import DEADLINE_S, num_pending, until
 from tests.coordinator_kit import Run, fall_back, lose_history, notice, run, step_until_idle, stored
 from tests.rounds import germinate, heartbeat, vote

@@ -12,7 +12,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.runtime.beside.orders import Orders
 from esper.tamiyo.coordinator import Coordinator
-from esper.tamiyo.evicted_replicas import Ghosts
+from esper.tamiyo.evicted_replicas import EvictedReplicas
 from esper.tamiyo.outcome import Outcome
 from esper.tolaria.boundary import Boundary
 from tests.rounds import (
@@ -135,12 +135,12 @@ def test_one_that_cannot_read_its_eviction_is_told_less_and_less_often() -> None
 
 
 def test_one_that_lingers_while_no_round_can_be_opened_is_named_once_by_the_next() -> None:
-    ghosts = Ghosts()
+    lingering = EvictedReplicas()
     for at_s in range(100):
-        ghosts.hear(replica(1), at_s * S)
+        lingering.hear(replica(1), at_s * S)
 
-    assert [(each.worker, each.incarnation) for each in ghosts.due()] == [("worker-1", 11)]
-    assert ghosts.due() == []
+    assert [(each.worker, each.incarnation) for each in lingering.due()] == [("worker-1", 11)]
+    assert lingering.due() == []
 
 
 def test_the_evicted_process_is_heard_no_more_and_the_one_after_it_joins() -> None:

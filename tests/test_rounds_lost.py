@@ -7,8 +7,8 @@ from esper.leyline import contracts as pb
 from esper.leyline.entries import LAST_ID
 from esper.leyline.succession import MOST, MOST_GENERATION
 from esper.leyline.validate.messages import validate
+from esper.tamiyo.command_queue import MOST_WAITING
 from esper.tamiyo.coordinator import Coordinator
-from esper.tamiyo.docket import MOST_WAITING
 from tests.rounds import (
     REJECTED,
     S,

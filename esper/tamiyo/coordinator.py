@@ -9,10 +9,10 @@ from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened
 from esper.leyline.succession import LAST_GENERATION, Decision, above
 from esper.tamiyo.barrier import Barrier, Released, as_settled, of_replicas, to_quarantine
-from esper.tamiyo.docket import Docket, entries_of
+from esper.tamiyo.command_queue import CommandQueue, entries_of
 from esper.tamiyo.judge import Judge, Waiting
-from esper.tamiyo.last_said import LastSaid
-from esper.tamiyo.nonvoters import MUTE_ROUNDS, Mutes
+from esper.tamiyo.newest_decisions import NewestDecisions
+from esper.tamiyo.nonvoters import MUTE_ROUNDS, NonVoters
 from esper.tamiyo.outcome import Entry, Outcome, refuse
 from esper.tamiyo.overdue import SILENCE_NS, overdue
 from esper.tamiyo.roster import Roster
@@ -47,10 +47,10 @@ class Coordinator:
         self.name = name
         self.barrier: Barrier | None = None
         self._snapshot_every, self._quarantine_from = snapshot_every, quarantine_from
-        self._roster, self._silence_ns, self._mutes = Roster(), silence_ns, Mutes(mute_rounds)
+        self._roster, self._silence_ns, self._nonvoters = Roster(), silence_ns, NonVoters(mute_rounds)
         self._must_form = self._is_void = False
         self._on_record = 0, 0
-        self._docket, self._last_said = Docket(), LastSaid()
+        self._commands, self._newest_decisions = CommandQueue(), NewestDecisions()
         self._votes: list[Entry] = []
         self._due_step: int | None = None
         self._effective_step = self._committed_round = self._next_snapshot = 0
@@ -67,7 +67,7 @@ class Coordinator:
                 self._roster.expect(decision.roster, decision.incarnations)
                 self._must_form = False
                 continue
-            self._last_said.note(decision)
+            self._newest_decisions.note(decision)
             if self.barrier is not None and self.barrier.is_open and self.barrier.round == decision.round:
                 self.barrier.is_open = False
                 if isinstance(decision, pb.BarrierCommit):
@@ -109,7 +109,7 @@ class Coordinator:
         if self.barrier.num_counted == num_counted:
             return Outcome(done=[entry])
         self._votes.append(entry)
-        self._mutes.voted(vote.worker)
+        self._nonvoters.voted(vote.worker)
         return Outcome() if released is None else self._commit(released, now_ns)
 
     def on_command(self, stream: str, opened: Opened, now_ns: int = 0) -> Outcome:
@@ -121,8 +121,8 @@ class Coordinator:
         message = opened.message
         assert isinstance(message, pb.AdaptationCommand | pb.OptimizerCommand)
         waiting = Waiting(stream, opened.entry_id, message, opened.header, opened.digest)
-        if not self._docket.is_judged(stream, opened.entry_id):
-            self._docket.add(waiting)
+        if not self._commands.is_judged(stream, opened.entry_id):
+            self._commands.add(waiting)
             return Outcome()
         overtaken = RefusedError(pb.ReasonCode.REASON_CANCELLED, "later commands were judged before it")
         receipts = [] if opened.redelivered else [self._refusal(waiting, overtaken, now_ns)]
@@ -130,7 +130,7 @@ class Coordinator:
 
     def on_refused(self, entry: Entry, error: RefusedError, now_ns: int) -> Outcome:
         """Answer an envelope that could not be opened: its body is not to be believed, so only its entry is named."""
-        if entry[0] not in self._docket.positions:
+        if entry[0] not in self._commands.positions:
             return Outcome()
         self.pass_over(entry)
         receipt = receipt_of(self.name, entry[1], pb.ReceiptStatus.RECEIPT_REJECTED, now_ns)
@@ -139,11 +139,11 @@ class Coordinator:
 
     def pass_over(self, entry: Entry) -> None:
         """Note an entry that no round will name, so that the next commit lets go of it wherever it is held."""
-        self._docket.pass_over(entry)
+        self._commands.pass_over(entry)
 
     def has_room(self, stream: str) -> bool:
         """Whether more of this stream may be taken in: commands wait here for as long as no round judges them."""
-        return self._docket.has_room(stream)
+        return self._commands.has_room(stream)
 
     def on_history_lost(self, gone: Collection[Entry], newest: Mapping[str, str], now_ns: int, again: bool) -> Outcome:
         """Redis has lost these entries, and, if `again`, what was decided: say that once more. The open round ends.
@@ -152,11 +152,11 @@ class Coordinator:
         each log still has. What was judged up to there comes again, and is not judged again; what is added, is.
         """
         outcome = Outcome()
-        self._docket.fall_back(newest)
+        self._commands.fall_back(newest)
         self._votes = [entry for entry in self._votes if entry not in gone]
         lost = RefusedError(pb.ReasonCode.REASON_CANCELLED, "lost with the history of Redis")
-        outcome.receipts += [self._refusal(waiting, lost, now_ns) for waiting in self._docket.lose(gone)]
-        outcome.decisions += self._last_said.again(self._roster, self.barrier) if again else []
+        outcome.receipts += [self._refusal(waiting, lost, now_ns) for waiting in self._commands.lose(gone)]
+        outcome.decisions += self._newest_decisions.again(self._roster, self.barrier) if again else []
         if self.barrier is not None and self.barrier.is_open:
             self._abort(pb.ReasonCode.REASON_ROSTER_CHANGED, "Redis lost its history", outcome)
         return outcome
@@ -200,7 +200,7 @@ class Coordinator:
         return roster.newest_met > barrier.round or roster.newest_generation > barrier.generation
 
     def _may_propose(self) -> bool:
-        due = bool(self._docket) or self._due_step is not None
+        due = bool(self._commands) or self._due_step is not None
         idle = self.barrier is not None and not self.barrier.is_open
         return due and idle and self._roster.is_complete and (not self._must_be_applied or self._last_shows())
 
@@ -240,12 +240,12 @@ class Coordinator:
             number = max(number, self._roster.newest_met) + ROUNDS_UNSEEN
         self.barrier = Barrier(self._roster.names, above("roster_generation", generation, LAST_GENERATION), number)
         self._must_form = self._is_void = False
-        self._mutes.begin_anew()
+        self._nonvoters.begin_anew()
         outcome.left += self._roster.settle()
         others_go_on = not (self._roster.is_group or self._roster.is_anew)
         if old is not None and not others_go_on:
             self._effective_step = self._committed_round = 0
-            self._last_said.void_commit()
+            self._newest_decisions.void_commit()
             self._must_be_applied, self._carried = False, None
             self._due_step, self._next_snapshot = None, 0
 
@@ -254,14 +254,14 @@ class Coordinator:
         if self.barrier is None:
             return
         hung = self._roster.hung(self._silence_ns, now_ns)
-        ghosts = [] if hung or self.barrier.is_open else self._roster.ghosts.due()
-        if (hung or ghosts) and not self.barrier.is_open:
+        lingering = [] if hung or self.barrier.is_open else self._roster.lingering.due()
+        if (hung or lingering) and not self.barrier.is_open:
             outcome.decisions.append(self._proposal(self.barrier, now_ns))
         if hung:
             self._give_up(hung, f"said nothing for {self._silence_ns / 1e9:g} s", outcome)
-        elif ghosts:  # their runtimes may have made their groups again, which hold back what is trimmed
-            outcome.evicted_alone += [each.worker for each in ghosts if each.worker not in self._roster.names]
-            self._abort(pb.ReasonCode.REASON_TIMEOUT, "evicted before, and heard of since", outcome, ghosts)
+        elif lingering:  # their runtimes may have made their groups again, which hold back what is trimmed
+            outcome.evicted_alone += [each.worker for each in lingering if each.worker not in self._roster.names]
+            self._abort(pb.ReasonCode.REASON_TIMEOUT, "evicted before, and heard of since", outcome, lingering)
 
     def _give_up(self, workers: Sequence[str], why: str, outcome: Outcome) -> None:
         """By the open round."""
@@ -281,8 +281,8 @@ class Coordinator:
             self._abort(pb.ReasonCode.REASON_ROSTER_CHANGED, "everyone that was asked has left", outcome)
         elif (why := overdue(barrier, self._roster, now_ns)) is not None:
             self._is_void = why.unheeded
-            if mute := self._mutes.over(barrier, self._roster):
-                self._give_up(mute, f"voted in none of {self._mutes.most} rounds, though it was heard", outcome)
+            if who := self._nonvoters.over(barrier, self._roster):
+                self._give_up(who, f"voted in none of {self._nonvoters.most} rounds, though it was heard", outcome)
             else:
                 self._abort(why.reason, why.detail, outcome)
 
@@ -291,7 +291,7 @@ class Coordinator:
     ) -> None:
         assert self.barrier is not None
         abort = self.barrier.abort(reason, detail, evicted)
-        self._last_said.note(abort)
+        self._newest_decisions.note(abort)
         outcome.decisions.append(abort)
         outcome.done += self._take_votes()
 
@@ -299,7 +299,7 @@ class Coordinator:
         last = self._roster.departed[0]
         detail = f"the run is over: {last.worker} left it before step {last.heartbeat.step}"
         over = RefusedError(pb.ReasonCode.REASON_PAST_DEADLINE, detail)
-        dismissed = self._docket.dismiss()
+        dismissed = self._commands.dismiss()
         outcome.receipts += [self._refusal(waiting, over, now_ns) for waiting in dismissed]
         outcome.done += entries_of(dismissed)
 
@@ -315,15 +315,15 @@ class Coordinator:
             released.epoch,
             now_ns,
         )
-        commands, self._must_be_applied = judged(self._docket.turns(), judge, released, self.name, outcome)
-        self._docket.pass_refused()
+        commands, self._must_be_applied = judged(self._commands.turns(), judge, released, self.name, outcome)
+        self._commands.pass_refused()
         if carried is not None:  # one rank may have changed its weights just before its vote, another just after it
             released = as_settled(released)
-        commit = commit_of(released, commands, taken_over(released.votes, judge), self._docket.positions)
+        commit = commit_of(released, commands, taken_over(released.votes, judge), self._commands.positions)
         commit.snapshot = released.effective_step >= self._next_snapshot
         commit.quarantined.extend(to_quarantine(released, self._quarantine_from))
         self._note_commit(commit)
-        self._last_said.note(commit)
+        self._newest_decisions.note(commit)
         self._roster.decided()
         self._carried = judge.world
         outcome.decisions.append(commit)
@@ -339,7 +339,7 @@ class Coordinator:
 
     def _note_commit(self, commit: pb.BarrierCommit) -> None:
         self._effective_step, self._committed_round = commit.effective_step, commit.round
-        self._docket.judged_by(commit)
+        self._commands.judged_by(commit)
         if commit.snapshot:
             self._next_snapshot = (commit.effective_step // self._snapshot_every + 1) * self._snapshot_every
         if self._due_step is not None and self._due_step <= commit.effective_step:

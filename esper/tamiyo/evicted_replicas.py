@@ -12,7 +12,7 @@ long as it trains, and a coordinator that begins reads only so many decisions.""
 MOST = 1_000
 
 
-class Ghosts:
+class EvictedReplicas:
     """Notes since when each was heard from its boundary. A rank of a group ends with it, whatever it has read."""
 
     def __init__(self) -> None:

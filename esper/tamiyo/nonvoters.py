@@ -12,7 +12,7 @@ ARRIVED_NS = 1_000_000_000
 """After so long a proposal has come to each trainer, which votes at its next boundary."""
 
 
-class Mutes:
+class NonVoters:
     """Counts, by worker, rounds that ended without its vote though it came to its boundary and others had voted.
 
     Not where it was away or inside a step: a compilation takes as long as it takes, and who comes back from it votes.

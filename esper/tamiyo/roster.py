@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from esper.leyline import contracts as pb
 from esper.leyline.heartbeats import PAUSED, is_away
 from esper.leyline.succession import MOST, MOST_GENERATION
-from esper.tamiyo.evicted_replicas import Ghosts
+from esper.tamiyo.evicted_replicas import EvictedReplicas
 from esper.tamiyo.world import Catalogue
 
 AWAY_NS = 20_000_000_000
@@ -69,7 +69,7 @@ class Roster:
         self._heard_first_ns: int | None = None  # the same
         self._excused_ns = 0
         self._evicted: dict[int, None] = {}  # incarnations, the newest last
-        self.ghosts = Ghosts()
+        self.lingering = EvictedReplicas()
         self._expected: dict[str, int] = {}  # replicas, and since when; 0: nobody was heard yet
         self._processes: dict[str, int] = {}  # of those that a log names, until they are heard
 
@@ -87,7 +87,7 @@ class Roster:
         One of a process that was evicted, or has left, says nothing any more: it is on its way out.
         """
         if heartbeat.incarnation in self._evicted:
-            self.ghosts.hear(heartbeat, now_ns)
+            self.lingering.hear(heartbeat, now_ns)
             return False
         resized = self._world_size not in (0, heartbeat.world_size)
         if resized and 1 in (self._world_size, heartbeat.world_size):

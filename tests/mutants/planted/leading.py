@@ -15,8 +15,8 @@ MUTANTS = (
     Mutant(
         "what_was_decided_is_said_again_though_it_is_there",
         "esper/tamiyo/coordinator.py",
-        "self._last_said.again(self._roster, self.barrier) if again else []",
-        "self._last_said.again(self._roster, self.barrier)",
+        "self._newest_decisions.again(self._roster, self.barrier) if again else []",
+        "self._newest_decisions.again(self._roster, self.barrier)",
         ("tests/test_rounds_lost.py::test_nothing_is_said_again_where_the_decisions_are_there",),
     ),
     Mutant(
@@ -53,7 +53,7 @@ MUTANTS = (
     Mutant(
         "what_is_added_behind_a_loss_counts_as_judged",
         "esper/tamiyo/coordinator.py",
-        "        self._docket.fall_back(newest)\n",
+        "        self._commands.fall_back(newest)\n",
         "",
         ("tests/test_rounds_lost.py::test_what_is_added_behind_a_loss_by_a_clock_behind_is_judged",),
     ),
@@ -81,7 +81,7 @@ MUTANTS = (
     Mutant(
         "nobody_tells_a_replica_that_missed_its_eviction",
         "esper/tamiyo/roster.py",
-        "            self.ghosts.hear(heartbeat, now_ns)\n",
+        "            self.lingering.hear(heartbeat, now_ns)\n",
         "",
         ("tests/test_replicas.py::test_one_that_trains_on_though_it_was_evicted_is_told_again",),
     ),
@@ -142,7 +142,7 @@ MUTANTS = (
     ),
     Mutant(
         "a_commit_to_a_group_that_was_replaced_is_said_again",
-        "esper/tamiyo/last_said.py",
+        "esper/tamiyo/newest_decisions.py",
         "commit.roster_generation < generation and not roster.is_of_replicas",
         "False",
         ("tests/test_rounds_lost.py::test_a_new_leader_says_no_commit_again_whose_group_was_replaced",),
@@ -159,7 +159,7 @@ MUTANTS = (
     ),
     Mutant(
         "a_commit_behind_which_a_round_was_aborted_is_not_said_again",
-        "esper/tamiyo/last_said.py",
+        "esper/tamiyo/newest_decisions.py",
         "        return [said for said in (commit, self._abort) if said is not None]\n",
         "        return [said for said in (self._abort or commit,) if said is not None]\n",
         ("tests/test_rounds_lost.py::test_a_commit_that_a_rank_may_have_missed_is_said_again_also_behind_an_abort",),

@@ -45,8 +45,8 @@ MUTANTS = (
     Mutant(
         "what_was_judged_before_redis_fell_back_is_judged_again",
         "esper/tamiyo/coordinator.py",
-        "        self._docket.fall_back(newest)\n",
-        '        self._docket.fall_back({"commands": "0-0", "optimizer": "0-0"})\n',
+        "        self._commands.fall_back(newest)\n",
+        '        self._commands.fall_back({"commands": "0-0", "optimizer": "0-0"})\n',
         (
             "tests/test_coordinator_lost.py"
             "::test_what_was_judged_before_redis_fell_back_is_not_judged_again_and_its_decision_is_said_again",

@@ -16,7 +16,7 @@ MOST_WAITING = 1_000
 """Commands of one log in hand; further ones stay in Redis. Of these at least a round's worth is judged at a time."""
 
 
-class Docket:
+class CommandQueue:
     """Both logs of commands, as far as they were read. Knows nothing of rounds."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from esper.tamiyo.barrier import Barrier
 from esper.tamiyo.roster import Roster
 
 
-class LastSaid:
+class NewestDecisions:
     """The newest commit, and the newest abort behind it: a rank that read neither may wait for either."""
 
     def __init__(self) -> None:

@@ -38,6 +38,7 @@ class Mortal(Unanswered):
     def __init__(self, num_deaths: int = 0) -> None:
         self.said: list[str] = []
         self.beats: list[pb.Heartbeat] = []
+        self.begun: list[pb.Begin] = []
         self.judged: list[int] = []
         self.num_deaths = num_deaths
         self.answers: list[pb.ToTrainer] = []
@@ -45,6 +46,7 @@ class Mortal(Unanswered):
     def send(self, message: pb.ToRuntime, timeout_s: float = 1.0) -> None:
         self.said.append(message.WhichOneof("message") or "")
         self.beats += [message.heartbeat] * message.HasField("heartbeat")
+        self.begun += [message.begin] * message.HasField("begin")
         self.judged += [message.record.judged.round] * message.record.HasField("judged")
         if message.HasField("recall"):
             self.answers = [pb.ToTrainer(recalled=pb.Recalled(orders=[ORDER]))]

@@ -22,6 +22,7 @@ from esper.runtime.history.archive import Archive, ArchiveError
 from esper.runtime.history.logbook import read_live
 from esper.runtime.operations.tidying import Charge
 from esper.runtime.operations.trimming import MOST_LOOKED_AT, Trimmer
+from tests.checkpoint_kit import Training
 from tests.coordinator_kit import abort
 
 LOGS = ("commands", "optimizer", "decisions", "receipts", "emergency")
@@ -330,3 +331,14 @@ def test_where_only_half_of_it_can_be_written_none_of_it_counts(tmp_path: Path) 
 
     assert (torn > 1_000, through, archive.through("commands")) == (True, "1-0", "2-0")
     assert archive.path("commands").read_bytes() == encode_line(small) + encode_line(large)
+
+
+def test_a_rank_tells_where_the_logs_stood_at_the_oldest_checkpoint_that_it_still_has(tmp_path: Path) -> None:
+    run, told = Training(tmp_path, keep=2), list[dict[str, str]]()
+    run.checkpoints.on_kept = lambda positions: told.append(dict(positions))
+
+    for step in (1, 2, 3):
+        run.checkpoints.decided = f"{step}-0"
+        run.checkpoints.save(step)
+
+    assert told == [{"decisions": "1-0"}, {"decisions": "1-0"}, {"decisions": "2-0"}]

@@ -60,6 +60,23 @@ def test_it_knows_how_far_the_trainer_has_come_before_it_reads() -> None:
     ]
 
 
+def test_it_takes_for_a_replay_what_the_one_before_it_had_met() -> None:
+    link = Mortal()
+    joined = exchange(link)
+    link.answers = [
+        pb.ToTrainer(windows=pb.WindowsChanged(fields={"controller/0": b"met", "controller/1": b"met"})),
+        pb.ToTrainer(windows=pb.WindowsChanged(fields={"controller/1": b"", "optimizer/0": b"met too"})),
+        pb.ToTrainer(recalled=pb.Recalled(is_last=True)),  # else it dies of these
+    ]
+    joined.pump()
+
+    link.alive = False
+    joined.pump()
+
+    assert joined.windows == {"controller/0": b"met", "optimizer/0": b"met too"}
+    assert [begin.windows for begin in link.begun] == [joined.windows, {}]
+
+
 def test_what_was_decided_since_a_checkpoint_is_asked_of_the_next_one_where_one_dies_of_that() -> None:
     link = Mortal(num_deaths=1)
 

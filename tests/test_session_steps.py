@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 
 import pytest
@@ -13,6 +14,8 @@ from esper.errors import SettingError, TrainingError
 from esper.kasmina.gates import ledger
 from esper.leyline import contracts as pb
 from esper.session import Session
+from esper.session.exchange import HEARTBEAT_S
+from tests.link_kit import Mortal
 from tests.optimizer_kit import same
 from tests.seed_kit import Bypassing, Host, Op, new_host, optimizer_of
 from tests.session_kit import backward, on_seed, order, train, unsteered
@@ -326,3 +329,17 @@ def test_an_optimizer_that_goes_up_is_refused_and_left_as_it_was() -> None:
         unsteered(host, optimizer, "body")
 
     assert not optimizer._optimizer_step_post_hooks
+
+
+def test_a_heartbeat_is_told_where_something_is_begun_that_takes_long_and_else_twice_a_second() -> None:
+    host, link = new_host(), Mortal()
+    run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body")
+    run.exchange.link = link
+    began = time.monotonic()
+
+    with run.busy(pb.BusyWith.BUSY_CHECKPOINT):
+        begun = [beat.busy for beat in link.beats]
+    train(run, host, 60)
+
+    assert begun == [pb.BusyWith.BUSY_CHECKPOINT]
+    assert len(link.beats) <= 3 + (time.monotonic() - began) / HEARTBEAT_S

@@ -198,6 +198,21 @@ def test_nothing_more_is_taken_over_while_the_own_pending_list_is_handed_over() 
     assert server.asked.count("XAUTOCLAIM") == 2
 
 
+def test_what_was_taken_over_is_told_once_a_pass_and_not_again() -> None:
+    clock = Clock()
+    passes: list[Any] = [[b"0-0", [b"1-0", b"2-0"]], [b"0-0", [b"3-0"]], [b"0-0", []]]
+    server = Script(XGROUP=[b"OK"], XAUTOCLAIM=passes, XPENDING=[[]], NEW=[entries("9-0")])
+    reader = consumer(clock, reclaim_after_ms=5_000)
+
+    with capture_logs() as events:
+        for _ in range(8):
+            run(reader.next_batch(), server, clock)
+            clock.now_s += 1.0
+
+    assert server.asked.count("XAUTOCLAIM") > 3
+    assert [event["count"] for event in events if event["event"] == "entries.reclaimed"] == [2, 1]
+
+
 def test_in_a_group_of_its_own_what_is_pending_comes_first_whole() -> None:
     clock = Clock()
     pages: list[Any] = [[[b"%d-0" % number, b"c", 0, 1]] for number in range(1, 4)]

@@ -198,11 +198,15 @@ async def test_epochs_waits_for_the_slowest_rank(
 
 async def test_a_seed_reaches_a_stage_when_every_rank_shows_it(run: ScriptedRun, controller: Controller) -> None:
     await run.beat(1, seed_state("s0", Stage.SEED_STAGE_TRAINING))
+    await run.beat(2, seed_state("s0", Stage.SEED_STAGE_EMBARGOED), workers=("worker-0",))
     waiting = asyncio.create_task(controller.reaches("s0", "EMBARGOED"))
-    await run.beat(2, seed_state("s0", Stage.SEED_STAGE_EMBARGOED))
 
+    done, _ = await asyncio.wait([waiting], timeout=0.05)
+    await run.beat(2, seed_state("s0", Stage.SEED_STAGE_EMBARGOED), workers=("worker-1",))
     states = await waiting
 
+    assert not done
+    assert [state.stage for state in states] == [Stage.SEED_STAGE_EMBARGOED] * 2
     assert [state.site for state in states] == ["head", "head"]
 
 

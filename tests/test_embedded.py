@@ -101,6 +101,13 @@ def test_a_path_too_long_for_a_socket_is_refused_by_name() -> None:
         EmbeddedRedis(Path("/tmp") / ("x" * 100))
 
 
+def test_a_directory_that_cannot_be_made_is_named(short_directory: Path) -> None:
+    (short_directory / "file").write_bytes(b"")
+
+    with pytest.raises(BusError, match=r"can't be started in .*/file/redis: Not a directory"):
+        EmbeddedRedis(short_directory / "file" / "redis").start()
+
+
 def test_a_second_server_in_one_directory_is_refused(short_directory: Path) -> None:
     with EmbeddedRedis(short_directory / "taken"), pytest.raises(BusError, match="already listens"):
         EmbeddedRedis(short_directory / "taken").start()

@@ -158,6 +158,18 @@ def test_a_coordinator_that_could_hear_nobody_gives_nobody_up() -> None:
     assert len(evicted(coordinator, 14 * S).evicted) == 2
 
 
+def test_a_round_that_was_open_while_nobody_could_be_heard_waits_for_votes_from_then_on() -> None:
+    coordinator = group()
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    opening = coordinator.tick(0)
+
+    coordinator.on_deaf(9 * S)
+
+    assert [type(said).__name__ for said in opening.decisions] == ["BarrierProposal"]
+    assert coordinator.tick(14 * S - 1).decisions == []
+    assert type(coordinator.tick(14 * S).decisions[0]).__name__ == "BarrierAbort"
+
+
 @pytest.mark.parametrize("by_ns", [3600 * S, -3600 * S], ids=["set on", "set back"])
 def test_whatever_the_clock_is_set_to_a_silent_rank_has_its_five_seconds_and_no_more(by_ns: int) -> None:
     coordinator, began_ns = Coordinator("coordinator"), 7200 * S

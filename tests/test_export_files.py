@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from esper.bus import names
@@ -163,14 +164,19 @@ async def test_what_the_stream_no_longer_holds_is_counted_as_missing(run: Script
     assert (export.num_missing, export.num_written) == (2, 3)
 
 
-async def test_what_does_not_open_is_counted_and_passed_over(run: ScriptedRun, tmp_path: Path) -> None:
+async def test_what_does_not_open_is_counted_and_passed_over_and_the_first_of_it_is_told(
+    run: ScriptedRun, tmp_path: Path
+) -> None:
     await run.redis.execute_command("XADD", names.key(run.run_id, "global"), "*", "m", b"junk")
     await run.say("global", Role.WORKER, "worker-0", pb.EmergencySignal(version=1, origin="worker-0"))
     await say(run, aggregate(1, loss=[1.0]))
 
-    export = await exported(run, "jsonl", tmp_path / "run.jsonl")
+    with capture_logs() as logs:
+        export = await exported(run, "jsonl", tmp_path / "run.jsonl")
 
     assert (export.num_refused, export.num_written) == (2, 1)
+    [told] = [line for line in logs if line["event"] == "export.refused"]
+    assert told["why"].startswith("message of 4 bytes")
 
 
 async def test_a_second_exporter_of_one_file_is_refused(run: ScriptedRun, tmp_path: Path) -> None:

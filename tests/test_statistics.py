@@ -13,6 +13,7 @@ from hypothesis import given, strategies as st
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
+from esper.narset.running import bins
 from esper.narset.sketch import SKETCH_K, read_sketch
 from esper.narset.statistics import Origin, Statistics, merge, of_stack, of_values, read
 
@@ -166,3 +167,11 @@ def test_no_sketch_with_harmed_bytes_kills_the_reader() -> None:
             assert math.isfinite(whole.get_quantile(0.5))
 
     assert min(found["refused"], found["read"]) > 100
+
+
+def test_each_value_is_in_one_bin() -> None:
+    ends, counts = zip(*bins(of([float(number) for number in range(9)]), 3), strict=True)
+
+    assert ends == pytest.approx((8 / 3, 16 / 3, 8.0))
+    assert counts == (3, 3, 3)
+    assert bins(of([2.0, 2.0])) == [(2.0, 2)]

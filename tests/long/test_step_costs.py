@@ -38,6 +38,17 @@ def test_numbers_added_after_a_look_follow_those_before_it() -> None:
     assert ring.values.tolist() == [4.0, 5.0, 6.0, 3.0]
 
 
+def test_a_ring_is_a_window_from_the_number_on_that_fills_it() -> None:
+    ring = Ring(3, torch.device("cpu"))
+
+    seen = []
+    for at in range(4):
+        ring.add(float(at))
+        seen.append(None if (window := ring.window()) is None else window.tolist())
+
+    assert seen == [None, None, [0.0, 1.0, 2.0], [3.0, 1.0, 2.0]]
+
+
 def test_a_loss_counts_as_it_was_when_it_was_noted() -> None:
     host = new_host()
     run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body")

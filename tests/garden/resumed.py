@@ -30,11 +30,13 @@ class Saved:
     at: int  # which act of the life it was
     own: dict[str, Any]
     gradients: dict[str, Tensor | None]
+    awaits: bool  # a teacher is on its way, which has arrived where a process goes on from here
 
     @classmethod
-    def of(cls, loop: Loop, at: int) -> Saved:
-        named = loop.host.named_parameters()
-        return cls(at, loop.own_state(), {n: None if p.grad is None else p.grad.clone() for n, p in named})
+    def of(cls, loop: Loop, at: int, run: Session) -> Saved:
+        gradients = {n: None if p.grad is None else p.grad.clone() for n, p in loop.host.named_parameters()}
+        awaits = run.teachers is not None and bool(run.teachers.state_dict()["pending"])
+        return cls(at, loop.own_state(), gradients, awaits)
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ class Resumed:
         for name, parameter in loop.host.named_parameters():
             kept = saved.gradients[name]
             parameter.grad = None if kept is None else kept.clone()
-        for at, stage in enumerate(_comparable(self.stages[saved.at :])[: again.num], saved.at):
+        stages = [] if saved.awaits else _comparable(self.stages[saved.at :])[: again.num]
+        for at, stage in enumerate(stages, saved.at):
             if at > saved.at and _is_unseen(run, stage):
                 break
             self._live_through(stage, at, loop, run, is_first=at == saved.at)

@@ -124,7 +124,7 @@ class Watch:
             self.twin.rules = self._rules()
         self._randomness = marks.randomness()
         if self.run.checkpoints is not None and self.run.checkpoints.due(self.run.step_number):
-            self.saved[self.run.step_number] = Saved.of(self.loop, self._num_acts)
+            self.saved[self.run.step_number] = Saved.of(self.loop, self._num_acts, self.run)
         if act.snapshot and not (act.commands or act.requests):
             self.kept[self.run.step_number] = {k: v for k, v in self._state().items() if k not in self._moving}
             self.kept = dict([*self.kept.items()][-2:])  # as many as a rank keeps

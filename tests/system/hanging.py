@@ -32,7 +32,7 @@ def main(rank: int, away_s: float) -> None:
     link.send(pb.ToRuntime(heartbeat=heartbeat))
     time.sleep(BEAT_S)  # on its way
     print("is back" if link.alive else "has lost its runtime", flush=True)
-    if rank:
+    while rank:  # whoever stops and wakes all that the tests have started
         os.kill(os.getpid(), signal.SIGSTOP)
     time.sleep(200.0)
 

@@ -6,10 +6,11 @@ import asyncio
 import json as notation
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated
+from functools import partial
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -20,6 +21,7 @@ from esper.bus.upkeep.dead import ENTRY_ID, Choice, Letter
 from esper.cli.options import AsJson, LiveRun, Since, Until
 from esper.cli.output.letters import content, envelope, line, page, summary
 from esper.cli.output.moments import after, up_to
+from esper.cli.output.width import fitting
 from esper.errors import SettingError, near
 from esper.leyline import contracts as pb
 from esper.leyline.keys.rolekeys import RoleKeyring
@@ -30,6 +32,9 @@ from esper.runtime.history.reissue import Reissued, Reissuer, accepted
 from esper.view.wording import told as worded
 
 app = typer.Typer(name="dead", no_args_is_help=True, help="Look at, replay and purge what was set aside.")
+
+Asked: TypeAlias = Callable[[float], Choice]
+"""Which letters, once the server's time is known, in seconds."""
 
 REASONS = [reason_name(number) for number in pb.ReasonCode.values() if number]
 Reason = Annotated[str, typer.Option(help="Only those of this reason, such as poison or bad_seal.")]
@@ -76,7 +81,8 @@ def list_letters(
     json: AsJson = False,
 ) -> None:
     """Show dead letters, oldest first: id, age, reason, stream, producer, attempts, size."""
-    asyncio.run(_list(run, chosen(reason, stream, producer, since, until, count), json))
+    asked = asked_for(reason, stream, producer, since, until, count)
+    asyncio.run(_list(run, asked, json))
 
 
 @app.command()
@@ -106,8 +112,8 @@ def replay(
 
     All are judged before the first is published: where one can't be replayed, none is.
     """
-    choice = chosen(reason, stream, producer, since, until, count)
-    asyncio.run(_replay(run, aimed(ids, choice, "what to replay"), choice, dry_run, json))
+    asked = asked_for(reason, stream, producer, since, until, count)
+    asyncio.run(_replay(run, aimed(ids, asked(time.time()), "what to replay"), asked, dry_run, json))
 
 
 @app.command()
@@ -125,8 +131,8 @@ def purge(
     json: AsJson = False,
 ) -> None:
     """Delete dead letters for good, after asking. Without ids and options: all of the run."""
-    choice = chosen(reason, stream, producer, since, until, count)
-    rows = asyncio.run(_rows(run, named(ids, choice), choice))
+    asked = asked_for(reason, stream, producer, since, until, count)
+    rows = asyncio.run(_rows(run, named(ids, asked(time.time())), asked))
     if dry_run or not rows:
         for row in rows:
             print(notation.dumps({"would": "purge", **row}) if json else f"would purge {line(row)}")
@@ -150,11 +156,17 @@ def agreed(question: str) -> bool:
             return answer in ("y", "yes")
 
 
-def chosen(reason: str, stream: str, producer: str, since: str, until: str, count: int) -> Choice:
-    """What the options ask for."""
+def asked_for(reason: str, stream: str, producer: str, since: str, until: str, count: int) -> Asked:
+    """What the options ask for; SettingError before anything is connected to."""
+    asked = partial(chosen, reason, stream, producer, since, until, count)
+    asked(time.time())
+    return asked
+
+
+def chosen(reason: str, stream: str, producer: str, since: str, until: str, count: int, now_s: float) -> Choice:
+    """The same by a clock: letters have their ids by the server's, which this machine's may be far from."""
     if reason and reason not in REASONS:
         raise SettingError("--reason", reason, f"one of {', '.join(REASONS)}{near(reason, REASONS)}")
-    now_s = time.time()
     from_id = after("--since", since, now_s)
     to_id = "+" if until == "$" else up_to("--until", until, now_s)
     return Choice(reason, f"{int(now_s * 1000)}-0" if from_id == "$" else from_id, count, to_id, stream, producer)
@@ -181,12 +193,12 @@ async def dead_letters(run: str | None) -> AsyncIterator[DeadLetters]:
         yield DeadLetters(redis, found.keyring, await connect.server_ms(redis, key(found.run_id, "dead")))
 
 
-async def _list(run: str | None, choice: Choice, as_json: bool) -> None:
+async def _list(run: str | None, asked: Asked, as_json: bool) -> None:
     is_empty = True
     async with dead_letters(run) as at:
-        async for letter in dead.letters(at.redis, at.keyring.run_id, choice):
+        async for letter in dead.letters(at.redis, at.keyring.run_id, asked(at.now_ms / 1000)):
             row, is_empty = summary(letter, at.now_ms), False
-            print(notation.dumps(row) if as_json else line(row))
+            print(notation.dumps(row) if as_json else fitting(line(row)))
     if is_empty and not as_json:
         typer.echo("no dead letters", err=True)
 
@@ -198,9 +210,9 @@ async def _show(run: str | None, letter_id: str, as_json: bool) -> None:
     print(notation.dumps(told) if as_json else page(told))
 
 
-async def _replay(run: str | None, ids: Sequence[str], choice: Choice, dry_run: bool, as_json: bool) -> None:
+async def _replay(run: str | None, ids: Sequence[str], asked: Asked, dry_run: bool, as_json: bool) -> None:
     async with dead_letters(run) as at:
-        plan = await _judged(at, await at.letters(ids, choice))
+        plan = await _judged(at, await at.letters(ids, asked(at.now_ms / 1000)))
         for letter, again in plan:
             told: dict[str, object] = {
                 **{"id": letter.entry_id, "stream": row_of(again.stream).name, "command_id": again.command_id},
@@ -227,9 +239,9 @@ async def _judged(at: DeadLetters, letters: Sequence[Letter]) -> list[tuple[Lett
     return plan
 
 
-async def _rows(run: str | None, ids: Sequence[str], choice: Choice) -> list[dict[str, object]]:
+async def _rows(run: str | None, ids: Sequence[str], asked: Asked) -> list[dict[str, object]]:
     async with dead_letters(run) as at:
-        return [summary(letter, at.now_ms) for letter in await at.letters(ids, choice)]
+        return [summary(letter, at.now_ms) for letter in await at.letters(ids, asked(at.now_ms / 1000))]
 
 
 async def _purge(run: str | None, ids: Sequence[str]) -> int:

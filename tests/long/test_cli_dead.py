@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -175,6 +176,19 @@ async def test_what_cannot_be_replayed_is_refused_in_one_line(run: ScriptedRun, 
         assert (status, out, err.count("\n")) == (2, "", 1)
         assert expected in err or expected == "bad_seal"
     assert len(await bodies(run.redis, key(run.run_id, "commands"))) == 3
+
+
+async def test_minutes_ago_are_told_by_the_clock_of_the_server_that_numbers_letters(
+    run: ScriptedRun, morgue: Morgue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letter = await morgue.junk(b"junk")
+    monkeypatch.setattr("esper.cli.dead.time", SimpleNamespace(time=lambda: time.time() + 3600))
+
+    _, found, _ = await said(run, "list", "--since", "30m")
+    dry = await said(run, "purge", "--until", "30m", "--dry-run")
+
+    assert [line.split()[0] for line in found.splitlines()] == [letter]
+    assert dry == (0, "would purge 0 dead letters\n", "")
 
 
 async def test_a_purge_asks_first_and_deletes_what_was_chosen(run: ScriptedRun, morgue: Morgue) -> None:

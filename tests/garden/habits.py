@@ -94,6 +94,8 @@ def hook(loop: Loop, dice: Random) -> None:
             module.register_forward_hook(Users(), prepend=True)
         case "last":
             module.register_forward_hook(Users())
+        case "backward" | "backward first" if loop.kind.sparse:
+            return
         case "backward":
             module.register_full_backward_hook(UsersOfBackward())
         case "backward first":

@@ -131,6 +131,7 @@ class Kind:
     num_ids: int = 0  # above 0: examples are ids below it
     accumulates: bool = False  # its backward must be one that accumulates, with no word of which gradients
     in_place: bool = False  # it writes to what a module gave, which torch forbids behind a hook on its backward
+    sparse: bool = False  # so is what a module is given, of which torch has no hook on its backward either
 
     def host(self) -> nn.Module:
         with torch.random.fork_rng(devices=[]):

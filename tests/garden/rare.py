@@ -97,7 +97,7 @@ HOSTS: Mapping[str, Kind] = {
     "words": Kind(Words, ("embed", "head"), (5,), num_ids=12),
     "packs": Kind(Packs, ("lstm", "head"), (5, 8)),
     "loose": Kind(Loose, ("head",), (8,)),
-    "narrows": Kind(Narrows, ("mix", "head"), (8,)),
+    "narrows": Kind(Narrows, ("mix", "head"), (8,), sparse=True),
     "half": Kind(lambda: layers().half(), ("0", "3"), (8,), in_place=True),
 }
 EVERY: Mapping[str, Kind] = {**KINDS, **MORE, **HOSTS}

@@ -20,6 +20,7 @@ from esper.bus.upkeep.dead import Choice, Letter
 from esper.cli.options import RUNS, AnyKeyring, AsJson, LoggedRun, RunsDir, SameRun, Since, logged
 from esper.cli.output.moments import NOW, after
 from esper.cli.output.verdict import ending_with
+from esper.cli.output.width import fitting
 from esper.leyline.archive import Entry
 from esper.leyline.entries import entry_ms
 from esper.leyline.keys.rolekeys import RoleKeyring
@@ -54,9 +55,9 @@ def audit(
     )
     with ending_with(UNSIGNED if any(deed.proof == "unsigned" for deed in found.deeds) else 0):
         for each in rows(found) if json else lines(found):
-            typer.echo(notation.dumps(each) if json else printable(str(each)))
+            typer.echo(notation.dumps(each) if json else fitting(printable(str(each))))
         if not json:
-            typer.echo(printable(summary(book, found, sealed=keys is not None and bool(keys.roles))))
+            typer.echo(fitting(printable(summary(book, found, sealed=keys is not None and bool(keys.roles)))))
 
 
 async def beside(book: Logbook) -> tuple[list[Entry], list[Letter]]:

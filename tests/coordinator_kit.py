@@ -18,8 +18,8 @@ from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
 from esper.leyline.succession import Decision
-from esper.runtime.coordinator.loop import LOGS, Desk
-from esper.workers.coordinator import CoordinatorSettings, desk
+from esper.runtime.coordinator.loop import LOGS, CoordinatorLoop
+from esper.workers.coordinator import CoordinatorSettings, coordinator_loop
 from tests.bus_kit import drain
 
 S = 1_000_000_000
@@ -58,9 +58,9 @@ class Run:
     async def put_bytes(self, log: str, data: bytes) -> str:
         return await Publisher(self.redis).add(names.key(self.run_id, log), data)
 
-    async def coordinator(self) -> Desk:
+    async def coordinator(self) -> CoordinatorLoop:
         keys = self.master.derive(self.run_id, [Role.COORDINATOR])
-        made: Desk = desk(keys, CoordinatorSettings(), self.redis_reader, self.redis)
+        made: CoordinatorLoop = coordinator_loop(keys, CoordinatorSettings(), self.redis_reader, self.redis)
         await made.resume()
         return made
 
@@ -87,12 +87,12 @@ async def run(run_id: str, redis: Redis, redis_reader: Redis) -> Run:
     return Run(run_id, redis, redis_reader, MasterKeyring.new(await server_ms(redis) * 1_000_000 - S))
 
 
-async def step_until_idle(coordinating: Desk) -> None:
+async def step_until_idle(coordinating: CoordinatorLoop) -> None:
     for inbox in coordinating.inboxes.values():
         await coordinating.step(await drain(inbox))
 
 
-async def killed_before_settling(coordinating: Desk, log: str = "votes") -> None:
+async def killed_before_settling(coordinating: CoordinatorLoop, log: str = "votes") -> None:
     coordinating.windows.outbox = DyingOutbox(coordinating.outbox.redis)
     with pytest.raises(KilledError):
         await coordinating.step(await drain(coordinating.inboxes[log]))
@@ -103,7 +103,7 @@ async def lose_history(run: Run) -> None:
     await run.redis.delete(*[name async for name in run.redis.scan_iter(match=f"esper:{{{run.run_id}}}:*")])
 
 
-async def notice(coordinating: Desk, log: str) -> None:
+async def notice(coordinating: CoordinatorLoop, log: str) -> None:
     """Read on from a stream whose group is gone."""
     batches = coordinating.inboxes[log].batches(until_idle=True)
     await coordinating.step([delivery async for batch in batches for delivery in batch])

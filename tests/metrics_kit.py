@@ -23,7 +23,7 @@ from esper.runtime import access
 from esper.runtime.beside.pulse import Pulse
 from esper.runtime.beside.trainer_figures import TrainerMetrics
 from esper.runtime.operations.catalogue import MEASURED, METRICS
-from esper.runtime.operations.upkeep import Post
+from esper.runtime.operations.upkeep import HealthEndpoint
 from esper.runtime.process import Main
 from esper.runtime.settings import Settings
 from esper.workers import coordinator, exporter, global_, regional
@@ -101,7 +101,7 @@ async def checks(port: int, path: str) -> tuple[int, dict[str, str]]:
 async def trainers(run: ScriptedRun) -> list[Metric]:
     """What the runtime beside a trainer shows, once that has told of itself; its mailboxes are those of any reader."""
     found = await access.find(run.name)
-    registry = Post("runtime", Settings(name="worker-0", region="r0"), found).registry
+    registry = HealthEndpoint("runtime", Settings(name="worker-0", region="r0"), found).registry
     pulse = Pulse()
     pulse.heard(
         pb.Heartbeat(

@@ -5,12 +5,22 @@ from __future__ import annotations
 import pytest
 
 from esper.errors import SettingError
-from esper.leyline.archive import MOST_LINE_BYTES, STREAMS, Entry, Foot, Head, Line, decode_line, encode, encode_line
+from esper.leyline.archive import (
+    MOST_LINE_BYTES,
+    STREAMS,
+    Entry,
+    Line,
+    LogHeader,
+    LogTrailer,
+    decode_line,
+    encode,
+    encode_line,
+)
 
 ENTRY = Entry("commands", "1700000000000-3", bytes(range(256)))
 
 
-@pytest.mark.parametrize("line", [ENTRY, Head("digits-0a1b2c3d", ("0000002a",)), Foot(3, "ab" * 32)])
+@pytest.mark.parametrize("line", [ENTRY, LogHeader("digits-0a1b2c3d", ("0000002a",)), LogTrailer(3, "ab" * 32)])
 def test_a_line_comes_back_as_it_went_in(line: Line) -> None:
     assert decode_line(encode_line(line), 1) == line
 
@@ -21,10 +31,10 @@ def test_an_entry_is_the_object_that_the_format_promises() -> None:
 
 
 def test_an_exported_log_has_a_head_entries_and_a_foot() -> None:
-    lines = [decode_line(raw, 1) for raw in encode(Head("r-1"), [ENTRY, ENTRY])]
+    lines = [decode_line(raw, 1) for raw in encode(LogHeader("r-1"), [ENTRY, ENTRY])]
 
-    assert lines[:3] == [Head("r-1"), ENTRY, ENTRY]
-    assert isinstance(lines[3], Foot)
+    assert lines[:3] == [LogHeader("r-1"), ENTRY, ENTRY]
+    assert isinstance(lines[3], LogTrailer)
     assert lines[3].num_entries == 2
 
 

@@ -20,7 +20,7 @@ from esper.cli.streams import row, table
 from esper.leyline.kinds import Role
 from esper.runtime.operations.figures import Repeats, StreamGauges, counts_of
 from esper.runtime.operations.tallies import REDELIVERED, redelivered
-from esper.runtime.operations.tidying import Charge
+from esper.runtime.operations.tidying import StreamUpkeep
 from tests.bus_kit import drain, put
 from tests.cli_kit import called
 from tests.rounds import heartbeat
@@ -154,8 +154,10 @@ async def test_a_worker_that_is_heard_keeps_its_groups_though_its_machines_clock
     assert heard[0] == 2 and "gone quiet" in heard[2]
 
 
-def charge(run: ScriptedRun, registry: CollectorRegistry, *inboxes: Inbox, retained: tuple[str, ...] = ()) -> Charge:
-    return Charge(
+def upkeep(
+    run: ScriptedRun, registry: CollectorRegistry, *inboxes: Inbox, retained: tuple[str, ...] = ()
+) -> StreamUpkeep:
+    return StreamUpkeep(
         *(run.run_id, "coordinator/one", run.redis, registry, inboxes, retained, StreamGauges(registry)),
         kept=Retention(3_600.0, 5),
         settled_ms=-1_000,
@@ -175,7 +177,7 @@ async def test_a_process_trims_what_its_role_settles_and_bounds_what_is_only_loo
         await run.redis.xack(inbox.source.stream, "coordinator", *ids[:15])
     await run.redis.xgroup_createconsumer(votes, "coordinator", "gone")
 
-    await charge(run, CollectorRegistry(), *inboxes, retained=(dead,)).look()
+    await upkeep(run, CollectorRegistry(), *inboxes, retained=(dead,)).look()
 
     assert [await run.redis.xlen(stream) for stream in (votes, dead, commands)] == [5, 5, 20]
     [consumer] = await run.redis.xinfo_consumers(votes, "coordinator")
@@ -190,7 +192,7 @@ async def test_a_stream_that_grows_too_long_keeps_nothing_that_is_settled(
     await put(run.redis, votes, *[b"1"] * 20)
     ids = [delivery.entry_id for delivery in await drain(inbox)]
     await run.redis.xack(votes, "coordinator", *ids[:15])
-    keeper = Charge(run.run_id, "coordinator/one", run.redis, CollectorRegistry(), [inbox], most_settled=20)
+    keeper = StreamUpkeep(run.run_id, "coordinator/one", run.redis, CollectorRegistry(), [inbox], most_settled=20)
 
     await keeper.shorten()
     before = await run.redis.xlen(votes)
@@ -209,7 +211,7 @@ async def test_what_a_process_counts_can_be_read_by_others_and_streams_are_gauge
     Counter("other", "x", registry=registry).inc()
     registry.register(Repeats({"t": lambda: 2}))
 
-    await charge(run, registry).look()
+    await upkeep(run, registry).look()
     read = await counters.read(run.redis, run.run_id, await connect.server_ms(run.redis))
 
     assert read == {"coordinator/one": counts_of(registry)}

@@ -9,7 +9,7 @@ from esper.bus.group.delivery import Delivery
 from esper.bus.group.inbox import Inbox
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_ms
-from esper.runtime.coordinator.loop import Desk
+from esper.runtime.coordinator.loop import CoordinatorLoop
 from tests.bus_kit import num_pending
 from tests.coordinator_kit import Run, fall_back, lose_history, notice, run, step_until_idle, stored
 from tests.rounds import germinate, heartbeat, vote
@@ -61,7 +61,7 @@ async def test_a_command_that_was_read_and_lost_before_it_was_looked_at_is_refus
     assert [decided for decided in await run.decisions() if "Proposal" in decided] == []
 
 
-async def deleted_and_gone_on(run: Run, coordinating: Desk, judged: str, added: pb.AdaptationCommand) -> str:
+async def deleted_and_gone_on(run: Run, coordinating: CoordinatorLoop, judged: str, added: pb.AdaptationCommand) -> str:
     """The stream of the commands goes; another is added by a clock that is behind what was judged: its entry."""
     await run.redis.delete(names.key(run.run_id, "commands"))
     await notice(coordinating, "commands")
@@ -131,7 +131,7 @@ async def read_on(inbox: Inbox) -> list[Delivery]:
     return [delivery async for batch in inbox.batches(until_idle=True) for delivery in batch]
 
 
-def interrupted(desk: Desk) -> None:
+def interrupted(coordinating: CoordinatorLoop) -> None:
     """As each reader is where the server ends."""
-    for inbox in desk.inboxes.values():
+    for inbox in coordinating.inboxes.values():
         inbox.consumer._interrupted()

@@ -13,7 +13,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain
 from esper.leyline.succession import Said
 from esper.runtime.coordinator.lease import Standby
-from esper.runtime.coordinator.loop import Desk
+from esper.runtime.coordinator.loop import CoordinatorLoop
 from esper.runtime.serving.windows import ReplacedError
 from esper.tamiyo.command_queue import MOST_WAITING
 from tests.bus_kit import DEADLINE_S, num_pending, until
@@ -232,12 +232,12 @@ async def test_of_ever_so_many_commands_some_thousand_wait_here_and_all_are_judg
     assert not serving.inboxes["commands"].held_back
 
 
-async def vote_until_judged(run: Run, desk: Desk, num: int) -> int:
+async def vote_until_judged(run: Run, coordinating: CoordinatorLoop, num: int) -> int:
     """Vote in each round until so many commands were answered; the most that were in hand."""
     most, voted = 0, 0
     async with asyncio.timeout(DEADLINE_S):
         while await run.redis.xlen(names.key(run.run_id, "receipts")) < num:
-            most = max(most, in_hand(desk))
+            most = max(most, in_hand(coordinating))
             proposals = [each for each in await run.said("decisions", Domain.DECISION) if hasattr(each, "roster")]
             if len(proposals) > voted:
                 voted += 1
@@ -249,20 +249,20 @@ async def vote_until_judged(run: Run, desk: Desk, num: int) -> int:
     return most
 
 
-def in_hand(desk: Desk) -> int:
-    return len(desk._held)
+def in_hand(coordinating: CoordinatorLoop) -> int:
+    return len(coordinating._held)
 
 
-async def waits(desk: Desk) -> bool:
-    return not desk.rule.has_room("commands")
+async def waits(coordinating: CoordinatorLoop) -> bool:
+    return not coordinating.rule.has_room("commands")
 
 
-async def is_held_back(desk: Desk) -> bool:
-    return desk.inboxes["commands"].held_back
+async def is_held_back(coordinating: CoordinatorLoop) -> bool:
+    return coordinating.inboxes["commands"].held_back
 
 
-async def is_at_work(run: Run, desk: Desk) -> bool:
+async def is_at_work(run: Run, coordinating: CoordinatorLoop) -> bool:
     """Whether this coordinator is in charge and has made its groups."""
-    holder: Any = await run.redis.hget(desk.windows.hash_key, "version")
+    holder: Any = await run.redis.hget(coordinating.windows.hash_key, "version")
     has_groups = bool(await run.redis.exists(names.key(run.run_id, "heartbeats")))
-    return has_groups and bytes(holder or b"").startswith(desk.windows.holder.encode())
+    return has_groups and bytes(holder or b"").startswith(coordinating.windows.holder.encode())

@@ -8,7 +8,7 @@ from esper.bus import names
 from esper.bus.group.delivery import MAX_ATTEMPTS
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened
-from esper.runtime.coordinator.loop import Desk
+from esper.runtime.coordinator.loop import CoordinatorLoop
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Entry, Outcome
 from tests.bus_kit import drain, num_pending
@@ -42,7 +42,7 @@ class Mortal(Coordinator):
         return outcome
 
 
-async def mortal(run: Run, when: str) -> Desk:
+async def mortal(run: Run, when: str) -> CoordinatorLoop:
     coordinating = await run.coordinator()
     coordinating.rule = Mortal("s0-1", when)
     await coordinating.resume()

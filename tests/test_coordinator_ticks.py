@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from esper.runtime.coordinator import loop
-from esper.runtime.coordinator.loop import Desk
+from esper.runtime.coordinator.loop import CoordinatorLoop
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Outcome
 from tests.bus_kit import drain
@@ -31,7 +31,7 @@ class Counting(Coordinator):
         return super().tick(now_ns)
 
 
-async def begun(run: Run) -> tuple[Desk, Counting]:
+async def begun(run: Run) -> tuple[CoordinatorLoop, Counting]:
     """Two ranks, and a round that waits for their votes."""
     coordinating = await run.coordinator()
     rule = coordinating.rule = Counting("coordinator")

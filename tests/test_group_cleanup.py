@@ -11,19 +11,19 @@ from esper.bus.connect import Redis
 from esper.bus.names import POSITIONED, key
 from esper.bus.upkeep.floors import workers_of
 from esper.leyline import contracts as pb
-from esper.runtime.coordinator.group_cleanup import Dissolving
+from esper.runtime.coordinator.group_cleanup import GroupCleanup
 from esper.tamiyo.outcome import Outcome
 
 BOTH = ["worker-0", "worker-1"]
 
 
 @pytest.fixture
-async def dissolving(redis: Redis, run_id: str) -> Dissolving:
+async def cleanup(redis: Redis, run_id: str) -> GroupCleanup:
     """Of a run of two replicas, of whose groups nobody reads any more."""
     for name in POSITIONED:
         for worker in BOTH:
             await redis.execute_command("XGROUP", "CREATE", key(run_id, name), worker, "0", "MKSTREAM")
-    return Dissolving(redis, run_id, unread_s=0.0)
+    return GroupCleanup(redis, run_id, unread_s=0.0)
 
 
 def proposal(*roster: str) -> pb.BarrierProposal:
@@ -31,20 +31,20 @@ def proposal(*roster: str) -> pb.BarrierProposal:
 
 
 async def test_those_of_one_that_has_left_go_and_the_others_stay(
-    dissolving: Dissolving, redis: Redis, run_id: str
+    cleanup: GroupCleanup, redis: Redis, run_id: str
 ) -> None:
-    dissolving.follow(Outcome(left=["worker-1"]))
+    cleanup.follow(Outcome(left=["worker-1"]))
 
-    await dissolving.proceed()
+    await cleanup.proceed()
 
     assert await workers_of(redis, run_id) == ["worker-0"]
 
 
-async def test_those_of_one_that_is_asked_again_stay(dissolving: Dissolving, redis: Redis, run_id: str) -> None:
-    dissolving.follow(Outcome(left=["worker-1"]))
-    dissolving.follow(Outcome(decisions=[proposal(*BOTH)]))
+async def test_those_of_one_that_is_asked_again_stay(cleanup: GroupCleanup, redis: Redis, run_id: str) -> None:
+    cleanup.follow(Outcome(left=["worker-1"]))
+    cleanup.follow(Outcome(decisions=[proposal(*BOTH)]))
 
-    await dissolving.proceed()
+    await cleanup.proceed()
 
     assert await workers_of(redis, run_id) == BOTH
 
@@ -55,14 +55,14 @@ def eviction(incarnation: int) -> Outcome:
 
 
 async def test_each_process_that_is_evicted_is_told_of_once_however_often_it_is_told_to_end(
-    dissolving: Dissolving, redis: Redis, run_id: str
+    cleanup: GroupCleanup, redis: Redis, run_id: str
 ) -> None:
-    next_leader = Dissolving(redis, run_id)
+    next_leader = GroupCleanup(redis, run_id)
     next_leader.resume(eviction(12).decisions)
 
     with capture_logs() as logs:
         for incarnation in (11, 11, 12, 12):
-            await dissolving.record(eviction(incarnation))
+            await cleanup.record(eviction(incarnation))
         await next_leader.record(eviction(12))
 
     assert [line["event"] for line in logs] == ["worker.evicted"] * 2
@@ -73,10 +73,10 @@ async def test_each_process_that_is_evicted_is_told_of_once_however_often_it_is_
     [([BOTH, ["worker-0"]], ["worker-0"]), ([BOTH, ["worker-0"], BOTH], BOTH), ([["worker-0"], BOTH], BOTH)],
 )
 async def test_a_new_leader_goes_on_with_whoever_is_in_no_roster_any_more(
-    dissolving: Dissolving, redis: Redis, run_id: str, rosters: Sequence[Sequence[str]], stay: Sequence[str]
+    cleanup: GroupCleanup, redis: Redis, run_id: str, rosters: Sequence[Sequence[str]], stay: Sequence[str]
 ) -> None:
-    dissolving.resume([proposal(*roster) for roster in rosters])
+    cleanup.resume([proposal(*roster) for roster in rosters])
 
-    await dissolving.proceed()
+    await cleanup.proceed()
 
     assert await workers_of(redis, run_id) == stay

@@ -26,7 +26,7 @@ from esper.leyline.succession import Decision, Said, Succession, in_force
 from esper.runtime.beside.orders import Orders
 from esper.runtime.beside.recall import Recaller
 from esper.runtime.coordinator.lease import Standby
-from esper.runtime.coordinator.loop import Desk
+from esper.runtime.coordinator.loop import CoordinatorLoop
 from esper.runtime.serving.windows import ReplacedError
 from tests.bus_kit import drain, num_pending
 from tests.clocks import Clock
@@ -137,7 +137,7 @@ async def decided_by(run: Run) -> list[int]:
 
 async def test_each_leader_announces_itself_under_a_higher_token_and_stamps_what_it_says(run: Run) -> None:
     for _ in range(2):
-        leader: Desk = await run.coordinator()
+        leader: CoordinatorLoop = await run.coordinator()
         await run.put("heartbeats", heartbeat(0), heartbeat(1))
         await run.put("commands", germinate())
         await step_until_idle(leader)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened
-from esper.runtime.watching.liveness import AWAY_MS, GONE_MS, Heard, complete
+from esper.runtime.watching.liveness import AWAY_MS, GONE_MS, Liveness, complete
 from tests.rounds import header, heartbeat
 
 HOUR_MS, HOUR_NS = 3_600_000, 3_600_000_000_000
@@ -24,8 +24,8 @@ def replica(rank: int, at_ms: int, *, ended: bool = False) -> Opened:
     return said(beat, at_ms)
 
 
-def heard(*messages: Opened) -> Heard:
-    found = Heard()
+def heard(*messages: Opened) -> Liveness:
+    found = Liveness()
     for message in messages:
         found.note(message)
     return found

@@ -20,7 +20,7 @@ from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opened, Opener, Sealer
 from esper.runtime.history.archive import Archive, ArchiveError
 from esper.runtime.history.logbook import read_live
-from esper.runtime.operations.tidying import Charge
+from esper.runtime.operations.tidying import StreamUpkeep
 from esper.runtime.operations.trimming import MOST_LOOKED_AT, Trimmer
 from tests.checkpoint_kit import Training
 from tests.coordinator_kit import abort
@@ -296,7 +296,7 @@ async def test_a_process_in_charge_trims_with_the_rest(logs: Logs) -> None:
     for worker in WORKERS:
         await logs.keep(worker, commands=5, optimizer=5, decisions=5)
 
-    await Charge(logs.run_id, "coordinator", logs.redis, CollectorRegistry(), logs=logs.trimmer).trim()
+    await StreamUpkeep(logs.run_id, "coordinator", logs.redis, CollectorRegistry(), logs=logs.trimmer).trim()
 
     assert (await logs.left())["commands"][0] == 5
 

@@ -9,7 +9,7 @@ from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.validate.rounds import worker_report
 from esper.leyline.validate.runs import run_began
-from esper.runtime.history.decision_diff import history, parting
+from esper.runtime.history.decision_diff import divergence, history
 from esper.runtime.history.logbook import opened
 from esper.runtime.history.retrace import Life
 from tests.log_kit import WORKERS, Writer, began, toy
@@ -73,9 +73,9 @@ def test_two_runs_part_where_a_rank_ends_with_another_part() -> None:
         opened(each.book, each.keyring) for each in (ended(b"1" * 32, b"2" * 32), ended(b"1" * 32, b"3" * 32))
     )
 
-    found = parting(history(one), history(other))
+    found = divergence(history(one), history(other))
 
-    assert parting(history(one), history(one)) is None
+    assert divergence(history(one), history(one)) is None
     assert found is not None and found.one is not None
     assert (found.one.what, found.differs_in) == ("rank 1 ends", "verdict")
 

@@ -13,7 +13,7 @@ from esper.bus.connect import Redis, ServerClock, writer
 from esper.bus.group.inbox import Inbox
 from esper.runtime import access
 from esper.runtime.operations.health import Health
-from esper.runtime.operations.upkeep import Duties, Post, kept_up
+from esper.runtime.operations.upkeep import HealthEndpoint, RoleDuties, kept_up
 from esper.runtime.operations.vitals import Look
 from esper.runtime.serving.refusals import Refusals
 from esper.runtime.settings import Settings
@@ -72,7 +72,7 @@ async def test_the_look_at_redis_puts_the_clock_of_its_process_right(redis: Redi
 async def test_what_a_process_shows_is_looked_at_by_its_clock(run: ScriptedRun) -> None:
     clock, inbox = ServerClock(), Inbox(run.redis, run.redis, names.key(run.run_id, "votes"), "group", "c")
     [port], found = free_ports(1), await access.find(run.name)
-    post = Post("runtime", Settings(name="worker-0", region="r0", metrics_port=port), found)
+    endpoint = HealthEndpoint("runtime", Settings(name="worker-0", region="r0", metrics_port=port), found)
 
-    async with kept_up(post, [inbox], Refusals(), Duties(clock=clock)):
+    async with kept_up(endpoint, [inbox], Refusals(), RoleDuties(clock=clock)):
         assert clock.num_looks >= 1  # at once, and every second

@@ -13,7 +13,7 @@ from esper.errors import SettingError
 from esper.leyline.kinds import Role
 from esper.narset.running import checked_bounds
 from esper.runtime import access, logging, process, settings
-from esper.runtime.operations.upkeep import Post
+from esper.runtime.operations.upkeep import HealthEndpoint
 
 
 class ExporterSettings(settings.Settings):
@@ -42,9 +42,9 @@ async def main(stopping: asyncio.Event) -> None:
         else:
             sink = stack.enter_context(into_files(chosen.export, chosen.export_path, found.run_id))
             export = await stack.enter_async_context(exporting(found, sink))
-        post = Post("exporter", chosen, found)
-        follow(export, found.run_id, post.registry, post.health)
-        await stack.enter_async_context(post.answering())
+        endpoint = HealthEndpoint("exporter", chosen, found)
+        follow(export, found.run_id, endpoint.registry, endpoint.health)
+        await stack.enter_async_context(endpoint.answering())
         await export.run(stopping)
 
 

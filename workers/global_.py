@@ -18,7 +18,7 @@ with gc_policy.loading(*gc_policy.OPTIONAL):
     from esper.narset.global_ import Global
     from esper.runtime import access, logging, process, settings
     from esper.runtime.aggregator.loop import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
-    from esper.runtime.operations.upkeep import Duties, Post, kept_up
+    from esper.runtime.operations.upkeep import HealthEndpoint, RoleDuties, kept_up
     from esper.runtime.timekeeping import kept_right
 
 
@@ -49,8 +49,8 @@ async def main(stopping: asyncio.Event) -> None:
         seam = Seam(opening(opener, clock, pb.AggregatedTelemetry), tier.on_opened, sealer.seal)
         aggregator = Aggregator(tier, seam, inboxes, Outbox(writer), place)
         repeats = {sources[0]: lambda: tier.num_repeats}
-        duties = Duties(retained=[place.stream], repeats=repeats, shows=[aggregator.figures], clock=clock)
-        upkeep = kept_up(Post("global", chosen, found), inboxes, aggregator.refusals, duties)
+        duties = RoleDuties(retained=[place.stream], repeats=repeats, shows=[aggregator.figures], clock=clock)
+        upkeep = kept_up(HealthEndpoint("global", chosen, found), inboxes, aggregator.refusals, duties)
         async with kept_right(clock, writer), found.kept_current(), upkeep:
             await aggregator.run(stopping)
 

@@ -23,7 +23,7 @@ with gc_policy.loading(*gc_policy.OPTIONAL):
     from esper.runtime import access, logging, process, settings
     from esper.runtime.aggregator.loop import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
     from esper.runtime.aggregator.lost_state import Counted
-    from esper.runtime.operations.upkeep import Duties, Post, kept_up
+    from esper.runtime.operations.upkeep import HealthEndpoint, RoleDuties, kept_up
     from esper.runtime.timekeeping import kept_right
 
 
@@ -49,8 +49,8 @@ async def main(stopping: asyncio.Event) -> None:
             opening(opener, clock, pb.TelemetryFrame, pb.TelemetryPacket, pb.ColumnarFrame), tier.on_opened, sealer.seal
         )
         aggregator = Aggregator(tier, seam, [inbox], Outbox(writer), Place(regional, windows, counted_in))
-        duties = Duties(repeats={telemetry: lambda: tier.num_repeats}, shows=[aggregator.figures], clock=clock)
-        upkeep = kept_up(Post("regional", chosen, found), [inbox], aggregator.refusals, duties)
+        duties = RoleDuties(repeats={telemetry: lambda: tier.num_repeats}, shows=[aggregator.figures], clock=clock)
+        upkeep = kept_up(HealthEndpoint("regional", chosen, found), [inbox], aggregator.refusals, duties)
         async with kept_right(clock, writer), found.kept_current(), upkeep:
             await aggregator.run(stopping)
 

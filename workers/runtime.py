@@ -18,7 +18,7 @@ with gc_policy.loading(*gc_policy.OPTIONAL):
     from esper.runtime.beside.options import RuntimeSettings
     from esper.runtime.beside.packets import Origin
     from esper.runtime.beside.trainer_figures import TrainerMetrics
-    from esper.runtime.operations.upkeep import Duties, Post, kept_up
+    from esper.runtime.operations.upkeep import HealthEndpoint, RoleDuties, kept_up
 
 
 async def main(stopping: asyncio.Event) -> None:
@@ -37,9 +37,9 @@ async def main(stopping: asyncio.Event) -> None:
             beside.is_replica, beside.trainer = chosen.link_world_size == 1, trainer
             beside.pulse = beats = pulse.Pulse(chosen.step_timeout_s, trainer)
             right = timekeeping.kept_right(beside.clock, beside.outbox.redis)
-            post, inboxes = Post("runtime", chosen, found), list(beside.logs.values())
-            duties = Duties(shows=[TrainerMetrics(beats)], clock=beside.clock)
-            upkeep = kept_up(post, inboxes, beside.following.refusals, duties)
+            endpoint, inboxes = HealthEndpoint("runtime", chosen, found), list(beside.logs.values())
+            duties = RoleDuties(shows=[TrainerMetrics(beats)], clock=beside.clock)
+            upkeep = kept_up(endpoint, inboxes, beside.following.refusals, duties)
             alarm = rung_if_evicted(chosen.link_alarm_fd, trainer)
             async with alarm, right, found.kept_current(), upkeep:
                 new = None

@@ -14,7 +14,7 @@ from esper.cli.output.verdict import ending_with
 from esper.errors import SettingError
 from esper.leyline.terminal_text import printable
 from esper.runtime.history import logbook
-from esper.runtime.history.decision_diff import Decided, Parting, history, parting
+from esper.runtime.history.decision_diff import Decided, Divergence, divergence, history
 from esper.view import wording
 
 PART = 1
@@ -30,7 +30,7 @@ def diff(
 ) -> None:
     """Compare what two runs decided, step by step. Status 0: alike, digests included; 1: they part somewhere."""
     left, right = _history(one, runs_dir, keyring), _history(other, runs_dir, other_keyring)
-    found = parting(left, right)
+    found = divergence(left, right)
     with ending_with(0 if found is None else PART):
         if json:
             typer.echo(notation.dumps({"equal": True, "common": len(left)} if found is None else found.row()))
@@ -38,7 +38,7 @@ def diff(
             typer.echo(printable(f"alike in all {len(left)} decisions") if found is None else told(found, left))
 
 
-def told(found: Parting, left: list[Decided]) -> str:
+def told(found: Divergence, left: list[Decided]) -> str:
     """The last that they have in common, and what each did then."""
     lines = [f"alike in {wording.counted(found.common, 'decision')}, then they differ in {found.differs_in}"]
     lines += [f"  both:  {line(left[found.common - 1])}"] if found.common else []

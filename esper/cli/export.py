@@ -17,7 +17,7 @@ from esper.narset.running import checked_bounds
 from esper.runtime import access
 from esper.runtime.exporters.lines import MOST_BYTES, NUM_KEPT
 from esper.runtime.operations import metrics
-from esper.runtime.operations.upkeep import Post
+from esper.runtime.operations.upkeep import HealthEndpoint
 from esper.runtime.operations.vitals import seen
 from esper.runtime.settings import Settings
 
@@ -69,10 +69,10 @@ def jsonl(
 async def _prometheus(run: str | None, address: tuple[str, int], bounds: tuple[float, ...], name: str) -> None:
     found = await access.find(run)
     async with for_scrapes(found, bounds, name) as sink, exporting(found, sink) as export:
-        post = Post("exporter", Settings(name=name), found)
-        follow(export, found.run_id, post.registry, post.health)
-        server = await metrics.listen(*address, post.registry, post.health, "--host, --port")
-        async with seen(found.redis_url, post.health), server:
+        endpoint = HealthEndpoint("exporter", Settings(name=name), found)
+        follow(export, found.run_id, endpoint.registry, endpoint.health)
+        server = await metrics.listen(*address, endpoint.registry, endpoint.health, "--host, --port")
+        async with seen(found.redis_url, endpoint.health), server:
             port = server.sockets[0].getsockname()[1]
             print(f"http://{address[0]}:{port}/metrics", flush=True)
             await export.run(asyncio.Event())

@@ -12,7 +12,7 @@ from esper.leyline.lifecycle import CULLED, EMBARGOED
 
 if TYPE_CHECKING:
     from esper.leyline import contracts as pb
-    from esper.runtime.watching.liveness import Heard, Workers
+    from esper.runtime.watching.liveness import Liveness, Workers
     from esper.view.picture import Picture
     from esper.view.seeds import Moment
 
@@ -68,7 +68,7 @@ def headline(run_id: str, beats: Workers) -> str:
     return f"run {run_id}: {size} heard of"
 
 
-def worker_lines(heard: Heard, why: Mapping[str, str], now_ms: int) -> list[str]:
+def worker_lines(heard: Liveness, why: Mapping[str, str], now_ms: int) -> list[str]:
     """A line of each worker, below it those of its seeds; last the lines that all workers have in common."""
     from esper.cli.output import format as form
     from esper.view.naming import by_value

@@ -29,7 +29,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class LogHeader:
     """First line of an exported log: whose it is, and which keys (ids in hex) have sealed it."""
 
     run_id: str
@@ -37,14 +37,14 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Foot:
+class LogTrailer:
     """Last line of an exported log: how many entries there are above, and the SHA-256 (hex) of all lines above."""
 
     num_entries: int
     sha256: str
 
 
-Line: TypeAlias = Entry | Head | Foot
+Line: TypeAlias = Entry | LogHeader | LogTrailer
 
 
 class LogLineError(SettingError):
@@ -61,9 +61,9 @@ def encode_line(line: Line) -> bytes:
     match line:
         case Entry():
             row = {"stream": line.stream, "id": line.entry_id, "m": base64.b64encode(line.sealed).decode()}
-        case Head():
+        case LogHeader():
             row = {"esper_log": FORMAT, "run": line.run_id, "keys": list(line.keys)}
-        case Foot():
+        case LogTrailer():
             row = {"entries": line.num_entries, "sha256": line.sha256}
     return json.dumps(row, separators=(",", ":")).encode() + b"\n"
 
@@ -81,11 +81,11 @@ def decode_line(raw: bytes, number: int, streams: Collection[str] = STREAMS) -> 
     if not isinstance(row, dict):
         raise LogLineError(number, _short(raw), "a JSON object")
     if "esper_log" in row:
-        return _head(row, number)
-    return _foot(row, number) if "entries" in row else _entry(row, number, streams)
+        return _header_of(row, number)
+    return _trailer_of(row, number) if "entries" in row else _entry(row, number, streams)
 
 
-def encode(head: Head, entries: Iterable[Entry]) -> Iterator[bytes]:
+def encode(head: LogHeader, entries: Iterable[Entry]) -> Iterator[bytes]:
     """All lines of an exported log."""
     digest, num_entries = sha256(), 0
     for line in _lines(head, entries):
@@ -93,28 +93,28 @@ def encode(head: Head, entries: Iterable[Entry]) -> Iterator[bytes]:
         num_entries += isinstance(line, Entry)
         digest.update(raw)
         yield raw
-    yield encode_line(Foot(num_entries, digest.hexdigest()))
+    yield encode_line(LogTrailer(num_entries, digest.hexdigest()))
 
 
-def _lines(head: Head, entries: Iterable[Entry]) -> Iterator[Line]:
+def _lines(head: LogHeader, entries: Iterable[Entry]) -> Iterator[Line]:
     yield head
     yield from entries
 
 
-def _head(row: dict[str, Any], number: int) -> Head:
+def _header_of(row: dict[str, Any], number: int) -> LogHeader:
     if row["esper_log"] != FORMAT:
         raise LogLineError(number, f"format {row['esper_log']!r}", f"format {FORMAT}")
     run_id, keys = row.get("run"), row.get("keys", [])
     if not isinstance(run_id, str) or not run_id or not _is_text(keys):
         raise LogLineError(number, _short(json.dumps(row).encode()), 'a head with "run" and "keys"')
-    return Head(run_id, tuple(keys))
+    return LogHeader(run_id, tuple(keys))
 
 
-def _foot(row: dict[str, Any], number: int) -> Foot:
+def _trailer_of(row: dict[str, Any], number: int) -> LogTrailer:
     num_entries, digest = row["entries"], row.get("sha256")
     if not isinstance(num_entries, int) or not isinstance(digest, str):
         raise LogLineError(number, _short(json.dumps(row).encode()), 'a foot with "entries" and "sha256"')
-    return Foot(num_entries, digest)
+    return LogTrailer(num_entries, digest)
 
 
 def _entry(row: dict[str, Any], number: int, streams: Collection[str]) -> Entry:

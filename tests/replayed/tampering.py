@@ -14,7 +14,7 @@ from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.leyline.kinds import Role
 from esper.runtime.history import logbook
 from esper.runtime.history.audit import audit
-from esper.runtime.history.decision_diff import history, parting
+from esper.runtime.history.decision_diff import divergence, history
 from esper.runtime.history.logbook import Logbook
 from tests.garden.wrong import require
 
@@ -107,7 +107,7 @@ def followed(book: Logbook, dice: Random) -> Entry | None:
 def parts(book: Logbook, keyring: RoleKeyring, dice: Random) -> None:
     """A run parts from one that lacks a commit at the first thing that this has decided, and not from itself."""
     whole = list(history(logbook.opened(book, keyring)))
-    require(parting(whole, whole) is None, "it parts from itself")
+    require(divergence(whole, whole) is None, "it parts from itself")
     decided = sorted({each.round for each in whole if each.round})
     if not decided:
         return
@@ -117,5 +117,5 @@ def parts(book: Logbook, keyring: RoleKeyring, dice: Random) -> None:
         read for read in reads["decisions"] if read.opened is None or getattr(read.opened.message, "round", 0) != gone
     ]
     first = next(at for at, each in enumerate(whole) if each.round == gone)
-    found = parting(whole, history(reads))
+    found = divergence(whole, history(reads))
     require(found is not None and first <= found.common, f"without round {gone} it parts elsewhere: {found}")

@@ -35,7 +35,7 @@ OF_TIME = {"stale", "from_the_future", "unknown_key"}
 
 
 class Seat:
-    """Who leads, as its desk sees it. AssertionError: it does what no order of arrival may make it do."""
+    """Who leads, as its loop sees it. AssertionError: it does what no order of arrival may make it do."""
 
     def __init__(self) -> None:
         self.passed_ns = 0  # since the town began, whatever clocks say
@@ -48,7 +48,7 @@ class Seat:
         self.proposal = b""  # the newest one
         self.opened_ns = self.ticked_ns = self.num_rounds = 0
         self.stored: dict[str, dict[str, bytes]] = {}  # of each group what its windows know
-        self.lost = ""  # what Redis still holds of the desk's windows, where it is not whole
+        self.lost = ""  # what Redis still holds of the loop's windows, where it is not whole
 
     @property
     def were_apart(self) -> bool:
@@ -57,7 +57,7 @@ class Seat:
 
     @property
     def now_ns(self) -> int:
-        """By the server's clock, as the desk knows it."""
+        """By the server's clock, as the loop knows it."""
         return self.clock.now_ns()
 
     def server_ns(self) -> int:
@@ -186,7 +186,7 @@ class Seat:
         assert self.were_apart or not self.waits() or late_ns <= TICK_NS, "a round lasts too long"
 
     def look_at_clock(self) -> None:
-        """As the desk does every so often."""
+        """As the loop does every so often."""
         if by_ns := self.clock.look_again():
             self.rule.on_clock_step(by_ns)
 
@@ -215,7 +215,7 @@ class Seat:
 
     def _answer(self, name: str, at: int) -> None:
         what, entry = self.logs[name].entries[at], (name, entry_id(at))
-        if self.held.get(entry, what) is not what:  # the desk has seen its connection break, and looks first
+        if self.held.get(entry, what) is not what:  # the loop has seen its connection break, and looks first
             self.claim_again()
         if entry in self.held:
             return
@@ -266,13 +266,13 @@ class Seat:
         self.forget()
 
     def destroy(self, name: str) -> None:
-        """The group of the desk, which makes it again as it reads."""
+        """The group of the loop, which makes it again as it reads."""
         self.logs[name].begin_anew(GROUP)
         self.again[name] = []
         self.unmade.add(name)
 
     def forget(self) -> None:
-        """Of all keys that of the desk's windows alone."""
+        """Of all keys that of the loop's windows alone."""
         self.stored.pop(GROUP, None)
         self.lost = "nothing"
 

@@ -15,7 +15,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Outcome
-from esper.workers.coordinator import CoordinatorSettings, desk
+from esper.workers.coordinator import CoordinatorSettings, coordinator_loop
 
 
 class Incessant(Coordinator):
@@ -37,7 +37,9 @@ class Incessant(Coordinator):
 async def main(url: str, keyring: str) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     async with reader(url) as redis_reader, writer(url) as redis_writer:
-        coordinating = desk(RoleKeyring.load(Path(keyring)), CoordinatorSettings(), redis_reader, redis_writer)
+        coordinating = coordinator_loop(
+            RoleKeyring.load(Path(keyring)), CoordinatorSettings(), redis_reader, redis_writer
+        )
         rule = coordinating.rule = Incessant("coordinator")
         rule.proposed_ns = {}
         serving = asyncio.create_task(coordinating.serve(asyncio.Event()))

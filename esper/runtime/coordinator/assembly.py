@@ -17,7 +17,7 @@ from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Sealer
 from esper.runtime import settings
 from esper.runtime.coordinator.lease import LEASE_S
-from esper.runtime.coordinator.loop import COMMANDS, GROUP, LOGS, Desk, Seals
+from esper.runtime.coordinator.loop import COMMANDS, GROUP, LOGS, CoordinatorLoop, Seals
 from esper.runtime.coordinator.rule import Coordinates
 from esper.runtime.serving.clock_skew import DatedOpener
 
@@ -42,10 +42,10 @@ class CoordinatorSettings(settings.Settings):
     """Of several coordinators one leads; another takes over when nothing was heard of it for so long."""
 
 
-def seated(
+def assembled(
     name: str, rule: Coordinates, keys: RoleKeyring, redis_reader: Redis, redis_writer: Redis, lease_s: float
-) -> Desk:
-    """A desk for this rule, on the streams of the keys' run. It connects to nothing before it resumes."""
+) -> CoordinatorLoop:
+    """A loop for this rule, on the streams of the keys' run. It connects to nothing before it resumes."""
     guards, clock = {log: ReplayGuard() for log in LOGS}, ServerClock(names.key(keys.run_id, "decisions"))
     inboxes = {
         log: Inbox(redis_reader, redis_writer, names.key(keys.run_id, log), GROUP, GROUP, pace)
@@ -57,4 +57,4 @@ def seated(
         DatedOpener(keys, clock, guard=None, accept=[Domain.DECISION], carries_out=True),
         Sealer(keys, Role.COORDINATOR, name, clock_ns=clock.now_ns),
     )
-    return Desk(keys.run_id, rule, inboxes, seals, Outbox(redis_writer), clock, lease_s)
+    return CoordinatorLoop(keys.run_id, rule, inboxes, seals, Outbox(redis_writer), clock, lease_s)

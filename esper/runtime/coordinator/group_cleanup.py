@@ -24,7 +24,7 @@ GIVE_UP_S = 60.0
 log = structlog.get_logger()
 
 
-class Parting(Protocol):
+class Departures(Protocol):
     """What a coordinator answers, as far as it is about who is in the run no more."""
 
     evicted_alone: list[str]
@@ -34,7 +34,7 @@ class Parting(Protocol):
     def decisions(self) -> Iterable[object]: ...
 
 
-class Dissolving:
+class GroupCleanup:
     """What is left to destroy, and since when. Begun anew by each leader from the decisions that it reads."""
 
     def __init__(self, redis: Redis, run_id: str, unread_s: float = UNREAD_S) -> None:
@@ -43,7 +43,7 @@ class Dissolving:
         self._evicted: dict[str, int] = {}
         """The newest process of each name: one that does not hear of it is told again."""
 
-    async def record(self, outcome: Parting) -> None:
+    async def record(self, outcome: Departures) -> None:
         """Put into each abort that evicts a worker alone where its groups stand, before they go; tell the operator."""
         if not outcome.evicted_alone:
             return
@@ -60,7 +60,7 @@ class Dissolving:
         """From now on nobody needs the groups of these."""
         self._since_s |= dict.fromkeys(workers, time.monotonic())
 
-    def follow(self, outcome: Parting) -> None:
+    def follow(self, outcome: Departures) -> None:
         """Begin with who has left; let be whoever is asked for votes again."""
         if outcome.left:
             self.begin(outcome.left)

@@ -24,7 +24,7 @@ from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener, Sealer
 from esper.leyline.succession import MOST, Succession, in_force
 from esper.runtime.coordinator.figures import RoundFigures
-from esper.runtime.coordinator.group_cleanup import Dissolving
+from esper.runtime.coordinator.group_cleanup import GroupCleanup
 from esper.runtime.coordinator.lease import LEASE_S, RENEWALS
 from esper.runtime.coordinator.lines import tell
 from esper.runtime.coordinator.lookback import newest_said
@@ -69,7 +69,7 @@ class Seals:
 
 
 @dataclass
-class Desk:
+class CoordinatorLoop:
     """Settles what the rule decides, one atomic call per step. A refused settlement ends the process: another one has
     taken over, and what this one believes of the open round is void."""
 
@@ -99,7 +99,7 @@ class Desk:
     def __post_init__(self) -> None:
         self.windows = Windows(self._key(f"windows:{GROUP}"), self.outbox, self.seals.guards, self.missing)
         self._suspects = Suspects(self.inboxes)
-        self._dissolving = Dissolving(self.outbox.redis, self.run_id)
+        self._group_cleanup = GroupCleanup(self.outbox.redis, self.run_id)
 
     async def resume(self) -> None:
         """Take up where the decisions stream and the persisted windows end."""
@@ -111,7 +111,7 @@ class Desk:
         record = await newest_said(redis, self._key("decisions"), self.decision, NUM_DECISIONS)
         settlement, succession = Settlement(), Succession()
         said = list(in_force((each for _, each in record), succession))
-        self._dissolving.resume(said)
+        self._group_cleanup.resume(said)
         outcome = self.rule.resume(said)
         self.rule.on_history_lost((), await self._newest(), self._now_ns(), again=False)  # of which nobody was told yet
         self._token = succession.next_token(self.clock.now_ms())
@@ -179,14 +179,14 @@ class Desk:
         if not settlement.empty or self._is_tick_due(kinds):
             self._tick_at_s = time.monotonic() + TICK_S
             ticked = self.rule.tick(self._now_ns())
-            await self._dissolving.record(ticked)
+            await self._group_cleanup.record(ticked)
             self._publish(ticked, settlement)
         is_news = not kinds.isdisjoint(COMMANDS)
         is_due = time.monotonic() >= self._renew_at_s
         if is_news or is_due or not settlement.empty:  # votes come again until they are settled: no call for each
             self._renew_at_s = time.monotonic() + self.lease_s / RENEWALS
             await self._insist(settlement, renew=is_due)
-        await self._dissolving.proceed()
+        await self._group_cleanup.proceed()
         self._arrivals.go_on()
 
     async def _claim_where_a_read_broke(self) -> None:
@@ -325,7 +325,7 @@ class Desk:
             settlement.write(self._key("receipts"), self.seals.sealer.seal(receipt))
         for entry in outcome.done:
             settlement.ack(self._held.pop(entry))
-        self._dissolving.follow(outcome)
+        self._group_cleanup.follow(outcome)
 
     def decision(self, sealed: bytes, entry_id: str) -> Opened:
         """One of its own stream, opened; RefusedError says what was wrong."""

@@ -9,13 +9,13 @@ from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened
 from esper.leyline.succession import Decision
-from esper.runtime.coordinator.group_cleanup import Parting
+from esper.runtime.coordinator.group_cleanup import Departures
 
 Entry: TypeAlias = tuple[str, str]
 """A log by its name, and an entry of it by its id."""
 
 
-class Outcome(Parting, Protocol):
+class Outcome(Departures, Protocol):
     """What a coordinator answers."""
 
     decisions: list[Decision]

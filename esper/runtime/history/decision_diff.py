@@ -40,7 +40,7 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
+class Divergence:
     """The first place where two runs differ; None: one of them has ended there. `common`: how many are alike before."""
 
     common: int
@@ -62,11 +62,11 @@ class Parting:
         return {"equal": False, "common": self.common, "differs_in": self.differs_in} | told
 
 
-def parting(one: Iterable[Decided], other: Iterable[Decided]) -> Parting | None:
+def divergence(one: Iterable[Decided], other: Iterable[Decided]) -> Divergence | None:
     """None: they are alike from the first to the last."""
     for number, (left, right) in enumerate(zip_longest(one, other)):
         if left is None or right is None or left.content != right.content:
-            return Parting(number, left, right)
+            return Divergence(number, left, right)
     return None
 
 

@@ -16,7 +16,7 @@ import structlog
 from esper.bus import connect, names, runs
 from esper.bus.group.delivery import body_of
 from esper.errors import EsperError, RefusedError, SettingError, UnknownRunError
-from esper.leyline.archive import STREAMS, Entry, Foot, Head, LogLineError, decode_line, encode
+from esper.leyline.archive import STREAMS, Entry, LogHeader, LogLineError, LogTrailer, decode_line, encode
 from esper.leyline.checks import FRESH_MS, MS_NS
 from esper.leyline.entries import entry_order
 from esper.leyline.envelope import unpack
@@ -72,7 +72,7 @@ class Logbook:
 
     def lines(self) -> Iterator[bytes]:
         """As an exported file has them."""
-        return encode(Head(self.run_id, self.keys), self.entries)
+        return encode(LogHeader(self.run_id, self.keys), self.entries)
 
 
 def read_file(path: Path) -> Logbook:
@@ -102,12 +102,12 @@ def _take(book: Logbook, raw: bytes, number: int, above: str) -> bool:
         book.flaws.append(str(error))
         return False
     match line:
-        case Head():
+        case LogHeader():
             book.run_id, book.keys = line.run_id, line.keys
         case Entry():
             book.streams[line.stream].append(line)
-        case Foot():
-            if line != Foot(sum(map(len, book.streams.values())), above):
+        case LogTrailer():
+            if line != LogTrailer(sum(map(len, book.streams.values())), above):
                 book.flaws.append(f"line {number} of the log: the lines above are not those that were exported")
             return True
     return False

@@ -35,7 +35,7 @@ log = structlog.get_logger()
 
 
 @dataclass
-class Charge:
+class StreamUpkeep:
     """What one process keeps in order: streams that it reads in a group shared by its role, and `retained` ones.
 
     `gauges` are for the one process of a run that shows how all streams stand.
@@ -117,11 +117,11 @@ class Charge:
         return True
 
 
-async def look_again(charge: Charge) -> None:
+async def look_again(upkeep: StreamUpkeep) -> None:
     """Without end. Where Redis does not answer, its turn comes again: who needs it for more says that it is gone."""
     while True:
         try:
-            await charge.look()
+            await upkeep.look()
         except BusError as error:
             log.debug("tidying.failed", why=str(error))
         await asyncio.sleep(LOOK_EVERY_S)

@@ -20,7 +20,7 @@ from esper.runtime.ending import meanwhile
 from esper.runtime.operations import metrics
 from esper.runtime.operations.figures import HealthMetrics, RefusalMetrics, Repeats, StreamGauges, watch_inboxes
 from esper.runtime.operations.health import Health
-from esper.runtime.operations.tidying import Charge, look_again
+from esper.runtime.operations.tidying import StreamUpkeep, look_again
 from esper.runtime.operations.trimming import Trimmer
 from esper.runtime.operations.vitals import seen
 from esper.runtime.serving.refusals import Refusals
@@ -30,7 +30,7 @@ REGIONAL = ("regional", "runtime")
 
 
 @dataclass(frozen=True, slots=True)
-class Duties:
+class RoleDuties:
     """What differs between roles: plain streams that it bounds, what it counts as met before, whether it surveys."""
 
     retained: Sequence[str] = ()
@@ -41,7 +41,7 @@ class Duties:
     clock: ServerClock | None = None  # what it seals by
 
 
-class Post:
+class HealthEndpoint:
     """One process at its place in a run: what it shows at /metrics, and its health. Nothing is looked at yet."""
 
     def __init__(self, role: str, chosen: Settings, found: Access) -> None:
@@ -77,17 +77,17 @@ class Post:
 
 @asynccontextmanager
 async def kept_up(
-    post: Post, inboxes: Sequence[Inbox], refusals: Refusals, duties: Duties | None = None
+    endpoint: HealthEndpoint, inboxes: Sequence[Inbox], refusals: Refusals, duties: RoleDuties | None = None
 ) -> AsyncIterator[None]:
     """Metrics, health and order, while the block runs; before it, the line that says what this server promises."""
-    duties, writer, registry = duties or Duties(), inboxes[0].writer, post.registry
-    watch_inboxes(registry, post.health, inboxes)
+    duties, writer, registry = duties or RoleDuties(), inboxes[0].writer, endpoint.registry
+    watch_inboxes(registry, endpoint.health, inboxes)
     registry.register(RefusalMetrics(refusals))
     for collector in (Repeats(duties.repeats), *duties.shows):
         registry.register(collector)
-    charge = Charge(
-        post.found.run_id,
-        f"{post.chosen.name}-{token_hex(4)}",
+    upkeep = StreamUpkeep(
+        endpoint.found.run_id,
+        f"{endpoint.chosen.name}-{token_hex(4)}",
         writer,
         registry,
         inboxes,
@@ -95,7 +95,7 @@ async def kept_up(
         StreamGauges(registry) if duties.surveys else None,
         duties.logs,
     )
-    async with post.answering(writer.outage, duties.clock):
-        await announce(charge.redis, post.chosen.durability)  # once bound: a start that fails says so in one line
-        async with meanwhile(look_again(charge)):
+    async with endpoint.answering(writer.outage, duties.clock):
+        await announce(upkeep.redis, endpoint.chosen.durability)  # once bound: a start that fails says so in one line
+        async with meanwhile(look_again(upkeep)):
             yield

@@ -40,20 +40,20 @@ async def serve(
     the end what was read ahead is handed back to the group.
     """
     handler = DeliveryHandler(read, handle, Refusals() if refusals is None else refusals, once=inbox.shared)
-    clerk = Clerk(inbox, handler, outbox)
+    settler = Settler(inbox, handler, outbox)
     await inbox.open()
     try:
         ended = False
         while not ended:
             async for batch in inbox.batches(until_idle=until_idle):
-                await clerk.take(batch)
-            ended = await clerk.settled() or inbox.stopping
+                await settler.take(batch)
+            ended = await settler.settled() or inbox.stopping
     finally:
-        await clerk.leave()
+        await settler.leave()
     await inbox.release()
 
 
-class Clerk(Generic[T]):
+class Settler(Generic[T]):
     """Settles batches in order. On a busy stream one is settled by the server while the next is answered here."""
 
     def __init__(self, inbox: Inbox, handler: DeliveryHandler[T], outbox: Outbox) -> None:

@@ -19,7 +19,7 @@ a run gives one up after half of that."""
 
 
 @dataclass
-class Heard:
+class Liveness:
     """By worker name. A replayed heartbeat changes nothing."""
 
     beats: dict[str, pb.Heartbeat] = field(default_factory=dict)

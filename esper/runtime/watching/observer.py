@@ -14,7 +14,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import reason_name
 from esper.leyline.seal import Opened
 from esper.runtime.ending import meanwhile, raise_first
-from esper.runtime.watching.liveness import Heard, Workers
+from esper.runtime.watching.liveness import Liveness, Workers
 
 Follow: TypeAlias = Callable[[str, str], AsyncGenerator[tuple[str, bytes], None]]
 Last: TypeAlias = Callable[[str, int], Awaitable[Sequence[tuple[str, bytes]]]]
@@ -71,9 +71,9 @@ class Observer:
             while True:
                 yield await _next(queue, readers)
 
-    async def heard(self, heartbeats: str) -> Heard:
+    async def heard(self, heartbeats: str) -> Liveness:
         """The newest heartbeat of each worker heard of lately."""
-        heard = Heard()
+        heard = Liveness()
         for opened in await self.newest(heartbeats, _NEWEST_HEARTBEATS):
             heard.note(opened)
         return heard

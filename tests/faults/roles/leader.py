@@ -18,7 +18,7 @@ from esper.runtime import process
 from esper.runtime.coordinator.lease import Standby
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Entry, Outcome
-from esper.workers.coordinator import CoordinatorSettings, desk
+from esper.workers.coordinator import CoordinatorSettings, coordinator_loop
 from tests.faults.roles import arguments
 
 SAID = {
@@ -95,7 +95,7 @@ async def main(stopping: asyncio.Event) -> None:
     told = Told.begin("coordinator")
     chosen = CoordinatorSettings(name=told.name, lease_s=told.lease_s)
     async with connect.reader(told.url) as reader, connect.writer(told.url) as writer:
-        coordinating = desk(told.keys(Role.COORDINATOR), chosen, reader, writer)
+        coordinating = coordinator_loop(told.keys(Role.COORDINATOR), chosen, reader, writer)
         rule, outbox = FatefulCoordinator(told.name), FatefulOutbox(writer)
         rule.fate = outbox.fate = Fate(told)
         coordinating.rule, coordinating.outbox, coordinating.windows.outbox = rule, outbox, outbox

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.gates.ledger import Blended, Ledger
 from esper.kasmina.isolation.functions import Blend, add, all_sound, blend, measured, sample_norms
-from esper.kasmina.isolation.norm_cache import Handed
+from esper.kasmina.isolation.norm_cache import NormCache
 
 LEDGER = KasminaConfig(rho_max=0.5)  # out of size: more than five times the host's norm
 ALPHA = torch.tensor(0.3)
@@ -120,16 +120,16 @@ def test_a_host_that_gives_its_site_no_gradient_is_differentiated_all_the_same(s
 
 
 def test_norms_are_handed_on_once_for_the_very_value_as_it_was() -> None:
-    handed = Handed()
+    cache = NormCache()
     first, other, changed = (torch.ones(4, 3) for _ in range(3))
     norms = sample_norms(first)
 
-    handed.on(first, norms)
-    taken = [handed.norms(first), handed.norms(first)]
-    handed.on(first, norms)
-    of_another = handed.norms(other)
-    handed.on(changed, norms)
+    cache.on(first, norms)
+    taken = [cache.norms(first), cache.norms(first)]
+    cache.on(first, norms)
+    of_another = cache.norms(other)
+    cache.on(changed, norms)
     changed.add_(1.0)
 
     assert taken[0] is norms and taken[1] is None
-    assert of_another is None and handed.norms(changed) is None
+    assert of_another is None and cache.norms(changed) is None

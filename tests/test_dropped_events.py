@@ -182,7 +182,7 @@ def test_a_row_of_events_puts_no_measurement_out() -> None:
     assert [list(table.global_step) for table in first] == [[1, 2], [2]]
     assert [list(table.global_step) for table in second] == [[2, 2]]
     assert told(first + second) == [f"event {number}" for number in range(70)]
-    assert (rows.made, rows.shed, rows.untold.num) == (5, 0, 0)
+    assert (rows.made, rows.shed, rows.events.num) == (5, 0, 0)
 
 
 def test_of_forty_events_a_step_the_oldest_of_the_lowest_level_go_counted_and_told() -> None:
@@ -191,7 +191,7 @@ def test_of_forty_events_a_step_the_oldest_of_the_lowest_level_go_counted_and_to
     for step in range(1, 301):
         for number in range(40):
             rows.note(WARNING if number % 8 == 0 else DEBUG if number % 8 == 1 else INFO, f"{step}.{number}")
-        most = max(most, rows.untold.num)
+        most = max(most, rows.events.num)
         rows.add(step, step, {"loss": 1.0})
         if step % 32 == 0:
             tables += tables_of(rows)
@@ -207,7 +207,7 @@ def test_of_forty_events_a_step_the_oldest_of_the_lowest_level_go_counted_and_to
     assert in_all == {"DEBUG": 5 * 300 - happened[DEBUG], "INFO": 30 * 300 - happened[INFO]}
     assert happened[WARNING] == 5 * 300
     assert sum(int(each["num"]) for each in news) == int(news[-1]["in_all"]) == sum(in_all.values())
-    assert rows.untold.num == 0
+    assert rows.events.num == 0
     folded(tables)
 
 

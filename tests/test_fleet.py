@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from esper.bus import connect, names, runs
 from esper.bus.connect import Redis
 from esper.bus.names import RUNS_KEY
-from esper.cli.running.fleet import Parting, announced, fleet, keep_log, run_of_keyrings
+from esper.cli.running.fleet import LogWait, announced, fleet, keep_log, run_of_keyrings
 from esper.errors import SettingError
 from esper.leyline.keys.keyring import KEYRINGS, MasterKeyring
 from esper.leyline.kinds import Role
@@ -122,23 +122,23 @@ async def test_only_a_log_that_goes_with_its_redis_waits_for_room_until_whoever_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_directory))
-    parting = Parting()
+    log_wait = LogWait()
     with own_server(short_directory) as outside, capture_logs() as events:
         read = parse(FILE.format(url=redis or outside.url, runs=tmp_path / "runs"), "run.toml")
-        ending = asyncio.create_task(out_of_room(read, parting, [b"told"] * num_entries))
+        ending = asyncio.create_task(out_of_room(read, log_wait, [b"told"] * num_entries))
         while not (events or ending.done()):
             await asyncio.sleep(0)
-        parting.hurried.set()
+        log_wait.hurried.set()
         await ending
 
     assert [event["event"] for event in events] == said
-    assert (parting.is_log_lost, runs.list_live()) == (is_lost, [])
+    assert (log_wait.is_log_lost, runs.list_live()) == (is_lost, [])
 
 
-async def out_of_room(read: RunFile, parting: Parting, told: list[bytes]) -> None:
+async def out_of_room(read: RunFile, log_wait: LogWait, told: list[bytes]) -> None:
     """A run whose disk is full by the time that it ends."""
     with ExitStack() as full:
-        async with fleet(read, parting) as run:
+        async with fleet(read, log_wait) as run:
             async with connect.writer(run.record.reach) as redis:
                 await put(redis, names.key(run.record.run_id, "commands"), *told)
             full.enter_context(no_room())

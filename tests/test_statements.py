@@ -19,7 +19,7 @@ from esper.leyline.seal import Opener, Sealer
 from esper.leyline.validate.messages import validate
 from esper.runtime.beside.statements import Statements
 from esper.session import Session
-from esper.session.chronicle import Chronicle
+from esper.session.statements import StatementQueue
 from tests.link_kit import Unanswered
 from tests.seed_kit import Host
 from tests.session_kit import on_seed, order, train
@@ -97,16 +97,16 @@ def test_a_seed_that_ends_is_told_once(told: Recording) -> None:
 def test_what_there_was_no_room_to_keep_is_counted_and_told_once_something_is_stored(told: Recording) -> None:
     host = Host()
     run = attached(host, told, steps_per_epoch=1)
-    chronicle = run.exchange.chronicle
-    assert isinstance(chronicle, Chronicle)
-    chronicle.most_kept = 2
+    statements = run.exchange.statements
+    assert isinstance(statements, StatementQueue)
+    statements.most_kept = 2
     train(run, host, 6)
-    counted = (chronicle.num_dropped, chronicle.num_waiting)
+    counted = (statements.num_dropped, statements.num_waiting)
 
     told.said.clear()
-    chronicle.say_again()
-    chronicle.stored(4)
-    chronicle.stored(5)
+    statements.say_again()
+    statements.stored(4)
+    statements.stored(5)
     train(run, host, 1)
     table = run.exchange.rows.table()
 
@@ -121,17 +121,17 @@ def test_what_is_not_known_to_be_stored_is_said_again_to_the_next_runtime(told: 
     host = Host()
     run = attached(host, told, steps_per_epoch=1)
     train(run, host, 4)
-    chronicle = run.exchange.chronicle
-    assert chronicle is not None and [each.number for each in told.said] == [1, 2, 3]
+    statements = run.exchange.statements
+    assert statements is not None and [each.number for each in told.said] == [1, 2, 3]
 
-    chronicle.stored(2)
+    statements.stored(2)
     told.said.clear()
     told.alive = False
     train(run, host, 1)
     run.exchange.pump()  # as each step does that comes 2 ms after another
 
     assert (told.num_starts, [each.number for each in told.said]) == (2, [3, 4])
-    assert chronicle.num_waiting == 2
+    assert statements.num_waiting == 2
 
 
 def statement(number: int, *, incarnation: int = 7, report: str = "") -> pb.Statement:

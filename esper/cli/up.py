@@ -24,7 +24,7 @@ from esper.cli.output.dashboard import show
 from esper.cli.output.quiet import log_to
 from esper.cli.output.terminal import console
 from esper.cli.running.detach import detached
-from esper.cli.running.fleet import Fleet, Parting, example, example_file, fleet
+from esper.cli.running.fleet import Fleet, LogWait, example, example_file, fleet
 from esper.cli.running.keeping import drained_at_end, kept
 from esper.errors import EsperError
 from esper.leyline.terminal_text import printable
@@ -74,7 +74,7 @@ class Keeper:
         self._is_awaited = told_fd >= 0  # whoever has started this waits until it is ready
         self._console = self._errors = Console(quiet=True)
         self._crew: Crew | None = None
-        self._parting = Parting()
+        self._log_wait = LogWait()
         self._failure: EsperError | None = None
         self._this: asyncio.Task[Any] | None = None
 
@@ -84,13 +84,13 @@ class Keeper:
         for number in (signal.SIGINT, *ends()):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         try:
-            async with fleet(read, self._parting) as run, kept(run) as crew:
+            async with fleet(read, self._log_wait) as run, kept(run) as crew:
                 with log_to(run.place.logs / "up.log"), self._shown():
                     self._crew = crew
                     status = await self._kept(run, crew)
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
-        return FAILED if self._parting.is_log_lost else status
+        return FAILED if self._log_wait.is_log_lost else status
 
     async def _kept(self, run: Fleet, crew: Crew) -> int:
         self._say(f"run {run.record.run_id}; in another terminal: esper ps {run.record.name}")
@@ -132,7 +132,7 @@ class Keeper:
         elif self._crew.stopping.is_set():
             self._crew.hurry()
             if self._crew.drained.is_set():
-                self._parting.hurried.set()
+                self._log_wait.hurried.set()
         else:
             self._crew.stopping.set()
 

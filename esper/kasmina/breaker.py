@@ -124,7 +124,7 @@ def breakers_of(
     return {name: Breaker(settings, clock, partial(opened, name)) for name, settings in BREAKERS.items()}
 
 
-class Lasts(Protocol):
+class Persistent(Protocol):
     """What a process that resumes takes up, and no rollback does."""
 
     def state_dict(self) -> Mapping[str, Any]: ...
@@ -132,10 +132,10 @@ class Lasts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Lasting:
+class PersistentParts:
     """Breakers, and what else lasts, by name."""
 
-    parts: Mapping[str, Lasts]
+    parts: Mapping[str, Persistent]
 
     def state_dict(self) -> dict[str, Any]:
         return {name: dict(part.state_dict()) for name, part in self.parts.items()}

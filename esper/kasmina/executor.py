@@ -28,7 +28,7 @@ from esper.kasmina.seeds.snapshot import Kept, keep, put_back
 from esper.kasmina.seeds.state_tensor import GPUStateTensor
 from esper.kasmina.seeds.states import States
 from esper.kasmina.slots.bypass import Bypasses, show_hooks_to_compiler
-from esper.kasmina.slots.module_replacement import Displaced, detail_of
+from esper.kasmina.slots.module_replacement import ReplacedModules, detail_of
 from esper.kasmina.slots.naming import undistributed
 from esper.kasmina.slots.sites import slots_at
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
@@ -63,7 +63,7 @@ class Executor:
         self.in_emergency: Callable[[str], object] = lambda reason: None  # a breaker opened: save what can be saved
         self.on_displaced: Callable[[str, str], object] = lambda site, detail: None  # a seed there would do nothing
         self._bypasses = Bypasses(host, is_alone=sources.reduce is None)
-        self._displaced = Displaced(host, self._slots.values())
+        self._replaced = ReplacedModules(host, self._slots.values())
         device = next((parameter.device for parameter in host.parameters()), torch.device("cpu"))
         self._losses = Ring(self.settings.window, device)
         self._known: dict[str, Seed] = {}
@@ -159,7 +159,7 @@ class Executor:
         walks = step % self.settings.walk_every == 0
         if walks:
             self._watched.lapse()
-            for slot in self._displaced.look():
+            for slot in self._replaced.look():
                 self.on_displaced(slot.name, detail_of(slot))
         for slot in self._slots.values():
             if not slot.resting:

@@ -22,7 +22,7 @@ from esper.kasmina.gates.rules import Evidence, GateResult, judge
 from esper.kasmina.germination.germinate import Findings, agreed
 from esper.kasmina.germination.kernels import Kernels
 from esper.kasmina.guards import Guards
-from esper.kasmina.isolation.hooks import HookCensus, Remains
+from esper.kasmina.isolation.hooks import HookCensus, UnfreedMemory
 from esper.kasmina.seeds.forgetting import forgotten, require_room
 from esper.kasmina.seeds.seed import Moment, Seed
 from esper.kasmina.slots.sites import neighbours, put_in_order
@@ -158,7 +158,7 @@ class Moves:
         slot = self.slots[seed.site]
         if slot.seed is seed:
             slot.settle(None)
-        seed.remains = Remains(seed.module)
+        seed.unfreed = UnfreedMemory(seed.module)
         seed.module, seed.complaint, seed.paused = None, None, False
         seed.record(CULLED, now, detail=detail)
         seed.embargo_until_epoch = now.epoch + self.witness.config.embargo_epochs

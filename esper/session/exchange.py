@@ -56,7 +56,7 @@ class Lanes(Protocol):
     def close(self, timeout_s: float = 5.0) -> None: ...
 
 
-class Retold(Protocol):
+class Unstored(Protocol):
     """What is kept until it is known to be stored."""
 
     @property
@@ -82,7 +82,7 @@ class Exchange:
     _recalled: list[pb.CommitOrder] = field(default_factory=list)
     _is_recalling: bool = False
     _asked_of: int = 0  # which runtime is to answer, by its start: what a later one recalls is what it inherits
-    chronicle: Retold | None = None
+    statements: Unstored | None = None
     is_hurried: bool = False  # a signal ends this process: no runtime is started any more, and no wait is long
     _introduction: pb.ToRuntime | None = None
     _records: deque[pb.ToRuntime] = field(default_factory=lambda: deque(maxlen=NUM_RECORDS))
@@ -190,9 +190,9 @@ class Exchange:
         except TrainingError as error:
             log.error("runtime.failed", why=str(error))
         if not self.report_stored:
-            kept = 0 if self.chronicle is None else self.chronicle.num_waiting
+            kept = 0 if self.statements is None else self.statements.num_waiting
             unstored = {"rows_unstored": self.rows.unstored, "statements_unstored": kept}
-            log.error("report.lost", worker=farewell.worker, **unstored, events_untold=self.rows.untold.num)
+            log.error("report.lost", worker=farewell.worker, **unstored, events_untold=self.rows.events.num)
         self.link.close(HURRY_S if self.is_hurried else CLOSE_S)
 
     def _say_until_stored(self, link: Lanes, words: Sequence[pb.ToRuntime], patience_s: float) -> None:
@@ -217,7 +217,7 @@ class Exchange:
 
     @property
     def _has_unstored(self) -> bool:
-        return bool(self.rows.unstored or self.rows.untold.num or (self.chronicle and self.chronicle.num_waiting))
+        return bool(self.rows.unstored or self.rows.events.num or (self.statements and self.statements.num_waiting))
 
     def _hear(self, message: pb.ToTrainer) -> None:
         match message.WhichOneof("message"):
@@ -231,8 +231,8 @@ class Exchange:
                 self.boundary.on_abort(message.abort)
             case "rows_stored":
                 self.rows.stored(message.rows_stored.through_sequence)
-            case "statement_stored" if self.chronicle is not None:
-                self.chronicle.stored(message.statement_stored.number)
+            case "statement_stored" if self.statements is not None:
+                self.statements.stored(message.statement_stored.number)
             case "report_stored":
                 self.report_stored = True
             case "foreseen":
@@ -268,8 +268,8 @@ class Exchange:
         self.begin()
         for record in self._records:
             self.say(record)
-        if self.chronicle is not None:
-            self.chronicle.say_again()
+        if self.statements is not None:
+            self.statements.say_again()
         self.rows.send_again()
 
     def _start_anew(self, link: Lanes) -> bool:

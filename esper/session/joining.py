@@ -17,7 +17,7 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from esper.errors import TrainingError
 from esper.kasmina.blend import seed_clip
-from esper.kasmina.breaker import Lasting
+from esper.kasmina.breaker import PersistentParts
 from esper.kasmina.executor import Executor
 from esper.kasmina.gates.evidence import Sources
 from esper.kasmina.pruning.pruner import Pruning
@@ -37,7 +37,7 @@ from esper.session.rulings import steering_of
 from esper.session.same_code import require_same_code
 from esper.session.session import Session
 from esper.session.sharding_check import require_equal_holdouts
-from esper.session.teacher_registration import Lessons
+from esper.session.teacher_registration import TeacherRegistrations
 from esper.session.teaching import open_teachers, with_teachers
 from esper.session.weight_divergence import mend_parted
 from esper.tolaria.boundary import Boundary
@@ -125,7 +125,7 @@ class Joining:
         exchange = Exchange(link, boundary, rows)
         session = Session(portrait, exchange, self.optimizer, self.run_id, pruning, self.chosen.steps_per_epoch)
         recorded = dict(link.plan.verdicts) if isinstance(link, ReplayLink) else {}
-        session.lessons = Lessons(teachers, steering.count, recorded)
+        session.registrations = TeacherRegistrations(teachers, steering.count, recorded)
         self._place_loop(session, link)
         return session
 
@@ -171,7 +171,7 @@ class Joining:
         if session.teachers is not None:
             parts["teacher"] = session.teachers
         phase = Part(session.pruning.standing, session.pruning.load_standing)
-        lasting = Lasting({**session.executor.breakers, "pruning": phase})
+        lasting = PersistentParts({**session.executor.breakers, "pruning": phase})
         fossils = session.portrait.steering.fossils
         return RankState(host, named, session.executor.durable(), fossils, session.position, parts, lasting)
 

@@ -20,14 +20,14 @@ from esper.leyline import contracts as pb
 from esper.runtime import notify
 from esper.session import records, resuming
 from esper.session.batches import LoopPosition
-from esper.session.chronicle import Chronicle
 from esper.session.exchange import FLUSH_S, FLUSH_STEPS, HEARTBEAT_S, Exchange
 from esper.session.host_hooks import HostHooks
 from esper.session.interrupted import is_interrupted
 from esper.session.portrait import Portrait
 from esper.session.preparing import prepare_kernels
+from esper.session.statements import StatementQueue
 from esper.session.step import Step as Step
-from esper.session.teacher_registration import Lessons
+from esper.session.teacher_registration import TeacherRegistrations
 from esper.session.telling import Telling
 from esper.tolaria.checkpoints.checkpoints import Checkpoints
 from esper.tolaria.teachers.teachers import Teachers
@@ -61,8 +61,8 @@ class Session:
         self.executor.in_emergency = self._in_emergency
         self.executor.on_displaced = lambda site, detail: self._telling.displaced(site, detail, self.step_number)
         self._barrier_due = False
-        self._chronicle = self.exchange.chronicle = Chronicle(self.portrait, self.run_id, self.exchange.say)
-        self.lessons = Lessons(None, self.portrait.steering.count)
+        self._statements = self.exchange.statements = StatementQueue(self.portrait, self.run_id, self.exchange.say)
+        self.registrations = TeacherRegistrations(None, self.portrait.steering.count)
         self._report: pb.WorkerReport | None = None
         self.position = LoopPosition(step=lambda: self._step.number)
         self.not_replayable = records.UNKNOWN_BATCHES
@@ -90,7 +90,7 @@ class Session:
     @property
     def teachers(self) -> Teachers | None:
         """To distil from, where attach() was given a source of them."""
-        return self.lessons.teachers
+        return self.registrations.teachers
 
     def keep(self, checkpoints: Checkpoints | None, *, resume: bool = False) -> bool:
         """Make checkpoints from now on; with `resume`, first go on from the newest that verifies, if one does."""
@@ -111,7 +111,7 @@ class Session:
             self.position.begin_epoch(self.step_number)  # of a checkpoint that does not say
         record = records.began(self.portrait, self.step_number, self.epoch, resumed=resumed)
         self.exchange.introduce(pb.ToRuntime(record=record))
-        self._chronicle.begin(self.epoch)
+        self._statements.begin(self.epoch)
 
     def batches(self, make: Callable[[int], Iterable[T]]) -> Iterator[T]:
         """Batches of this epoch from `make(epoch)`, behind those that a resumed run has already trained on.
@@ -174,8 +174,8 @@ class Session:
         if self._report is None:
             self.exchange.is_hurried = is_interrupted()
             self._take_hooks_off()
-            self._telling.answer(self.lessons.end(self.step_number))
-            self._chronicle.look(self.step_number, self.epoch)
+            self._telling.answer(self.registrations.end(self.step_number))
+            self._statements.look(self.step_number, self.epoch)
             self.exchange.store_rows(self.step_number - 1)
             self._report = self.portrait.report(self.step_number - 1, self.epoch)
             farewell = self.portrait.heartbeat(self.step_number, self.epoch)
@@ -220,7 +220,7 @@ class Session:
         if self._barrier_due:  # said here and not earlier: a round that no next step votes on would be in vain
             self._barrier_due = False
             self._beat(barrier_due=True)
-            self._chronicle.look(self.step_number, self.epoch)
+            self._statements.look(self.step_number, self.epoch)
         if not self.exchange.boundary.is_idle:
             self._wait_and_carry_out()
         if self.ends_after and self.step_number > self.ends_after:  # as far as the run came that is replayed
@@ -243,7 +243,7 @@ class Session:
 
     def _look_ahead(self) -> None:
         """Find out how many steps are like this one, in which nothing is to be done unless something comes."""
-        rests = self._hooks.is_idle and self.pruning.is_idle and not (self._gated or self.lessons.teachers)
+        rests = self._hooks.is_idle and self.pruning.is_idle and not (self._gated or self.registrations.teachers)
         self._step.is_plain = rests and self.optimizers.has_plain_values
         if not rests or self.ends_after or self.executor.prefetch.wanted:
             self._step.wake()
@@ -317,21 +317,21 @@ class Session:
 
     def _must_wait(self) -> bool:
         """Carry out what is due and vote if asked; True where the step may not begin yet."""
-        boundary = self.exchange.boundary
-        while (order := boundary.due(self.step_number)) is not None:
-            receipts = self.portrait.steering.carry_out(order, self.step_number, self.epoch)
+        boundary, step = self.exchange.boundary, self.step_number
+        while (order := boundary.due(step)) is not None:
+            receipts = self.portrait.steering.carry_out(order, step, self.epoch)
             self.position.orders.note(order.commit)
-            self.portrait.sample(order.commit, self.step_number)
-            self._telling.answer(self.lessons.after(boundary.applied(order, receipts), receipts, self.step_number))
+            self.portrait.sample(order.commit, step)
+            self._telling.answer(self.registrations.after(boundary.applied(order, receipts), receipts, step))
             self._telling.outcomes(order.commit.round, self.portrait.steering.judged)
-            self._chronicle.orders_carried_out()
+            self._statements.orders_carried_out()
             if self.checkpoints is not None:
                 self.checkpoints.note(order)
         if (proposal := boundary.vote_asked()) is not None:
-            vote = self.portrait.vote(proposal, self.step_number, self.epoch)
+            vote = self.portrait.vote(proposal, step, self.epoch)
             boundary.voted(vote)
             self.exchange.say(pb.ToRuntime(vote=vote))
-        return bool(boundary.paused_before) or boundary.must_wait(self.step_number)
+        return bool(boundary.paused_before) or boundary.must_wait(step)
 
     def _in_emergency(self, reason: str) -> None:
         """A breaker opened: tell of it, at once and in every tier, and save what can be saved."""

@@ -22,7 +22,7 @@ class Said(NamedTuple):
 
 
 @dataclass
-class Lessons:
+class TeacherRegistrations:
     """Holds an answer back while one of its receipts is pending, and has the ranks agree on their teacher.
 
     `recorded` are the receipts of a run that is replayed, by stream and entry: each teacher is taken where it was.

@@ -90,7 +90,7 @@ def joined(plan: Plan, loop: Loop, folder: Path | None, *, resume: bool = False)
     if plan.wide.teaches:
         loop.lesson = Lesson(plan.kind, plan.wide, run)
         if plan.wide.is_awaited:
-            run.lessons.recorded = {"": pb.CommandReceipt()}  # as on a replay: what is on its way is waited for
+            run.registrations.recorded = {"": pb.CommandReceipt()}  # as on a replay: what is on its way is waited for
     if plan.seed >= further.FIRST_SEED:
         further.put_on_the_clock(run)
     if plan.lenient:

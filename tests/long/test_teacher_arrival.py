@@ -12,7 +12,7 @@ from torch import Tensor
 import esper
 from esper.kernels.teacher.settings import TeacherSettings
 from esper.leyline import contracts as pb
-from esper.session.teacher_registration import Lessons
+from esper.session.teacher_registration import TeacherRegistrations
 from esper.tolaria.optimizers.optimizers import PENDING, OptimizerOutcome
 from esper.tolaria.teachers.teachers import Teachers, TeacherSource
 from tests.seed_kit import equal, new_host
@@ -76,19 +76,19 @@ def test_training_goes_on_bit_for_bit_while_a_teacher_is_loaded_and_has_it_at_th
 def test_the_answer_to_a_round_waits_for_its_teachers_and_then_says_what_became_of_each(tmp_path: Path) -> None:
     _, digest = saved(professor(), tmp_path)
     of, counted = teachers(tmp_path), list[pb.CommandReceipt]()
-    lessons = Lessons(of, counted.append)
+    registrations = TeacherRegistrations(of, counted.append)
     other = pb.CommandReceipt(command_id="other", status=APPLIED)
     receipts = [other, *(pb.CommandReceipt(command_id=name, status=PENDING) for name in ("good", "bad"))]
     answer = pb.RoundApplied(round=3, receipts=receipts)
     for each in (digest, "f" * 64):
         of.begin(each, 5)
 
-    first = lessons.after(answer, receipts, 5)
+    first = registrations.after(answer, receipts, 5)
     said = [first]
     while len(counted) < 2:
         of.wait()
         step = 10 * len(said)
-        said.append(lessons.after(pb.RoundApplied(round=3 + len(said)), [], step))
+        said.append(registrations.after(pb.RoundApplied(round=3 + len(said)), [], step))
 
     ended = [(each.command_id, each.status) for each in counted]
     assert ended == [("good", APPLIED), ("bad", FAILED)]
@@ -103,12 +103,12 @@ def test_a_run_that_ends_first_says_that_the_teacher_was_not_taken(tmp_path: Pat
     Slow.may_answer.clear()
     _, digest = saved(professor(), tmp_path)
     of, counted = teachers(tmp_path, factory=Slow, sample=questions(4)), list[pb.CommandReceipt]()
-    lessons = Lessons(of, counted.append)
+    registrations = TeacherRegistrations(of, counted.append)
     of.begin(digest, 5)
     receipts = [pb.CommandReceipt(command_id="t", status=PENDING)]
-    held = lessons.after(pb.RoundApplied(round=1, receipts=receipts), receipts, 5)
+    held = registrations.after(pb.RoundApplied(round=1, receipts=receipts), receipts, 5)
 
-    said = lessons.end(9)
+    said = registrations.end(9)
     Slow.may_answer.set()
 
     assert not held.answers and [each.round for each in said.answers] == [1]
@@ -120,14 +120,16 @@ def test_on_a_replay_a_teacher_is_waited_for_and_taken_at_the_step_of_then(tmp_p
     Slow.may_answer.set()
     _, digest = saved(professor(), tmp_path)
     of = teachers(tmp_path)
-    lessons = Lessons(of, lambda receipt: None, {"optimizer/7-0": pb.CommandReceipt(status=APPLIED, step=24)})
+    registrations = TeacherRegistrations(
+        of, lambda receipt: None, {"optimizer/7-0": pb.CommandReceipt(status=APPLIED, step=24)}
+    )
     of.begin(digest, 5)
     receipts = [pb.CommandReceipt(command_id="t", status=PENDING, entry_id="7-0")]
     of.wait()
 
-    early = lessons.after(pb.RoundApplied(round=1, receipts=receipts), receipts, 5)
-    between = lessons.after(pb.RoundApplied(round=2), [], 16)
-    then = lessons.after(pb.RoundApplied(round=3), [], 24)
+    early = registrations.after(pb.RoundApplied(round=1, receipts=receipts), receipts, 5)
+    between = registrations.after(pb.RoundApplied(round=2), [], 16)
+    then = registrations.after(pb.RoundApplied(round=3), [], 24)
 
     assert not early.receipts and not between.receipts
     assert [(each.status, each.step) for each in then.receipts] == [(APPLIED, 24)]
@@ -136,12 +138,12 @@ def test_on_a_replay_a_teacher_is_waited_for_and_taken_at_the_step_of_then(tmp_p
 def test_on_a_replay_what_was_refused_is_refused_though_its_file_has_been_brought_since(tmp_path: Path) -> None:
     _, digest = saved(professor(), tmp_path)
     of, refused = teachers(tmp_path), pb.CommandReceipt(status=FAILED, detail="no file then", step=24)
-    lessons = Lessons(of, lambda receipt: None, {"optimizer/7-0": refused})
+    registrations = TeacherRegistrations(of, lambda receipt: None, {"optimizer/7-0": refused})
     of.begin(digest, 5)
     receipts = [pb.CommandReceipt(command_id="t", status=PENDING, entry_id="7-0")]
 
-    lessons.after(pb.RoundApplied(round=1, receipts=receipts), receipts, 5)
-    then = lessons.after(pb.RoundApplied(round=3), [], 24)
+    registrations.after(pb.RoundApplied(round=1, receipts=receipts), receipts, 5)
+    then = registrations.after(pb.RoundApplied(round=3), [], 24)
 
     assert [(each.status, each.detail) for each in then.receipts] == [(FAILED, "no file then")]
     assert of.current is None

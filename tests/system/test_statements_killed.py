@@ -49,9 +49,9 @@ def test_each_epoch_and_each_seed_that_ended_is_told_once(script: Script, loop: 
     kill(loop, signal.SIGSTOP)  # what follows is said to it, and it never hears of it
     end_epochs(loop, 3)
     kill(loop, signal.SIGKILL)
-    chronicle = loop.run.exchange.chronicle
-    assert chronicle is not None
-    loop.steps_until(lambda: chronicle.num_waiting == 0)
+    statements = loop.run.exchange.statements
+    assert statements is not None
+    loop.steps_until(lambda: statements.num_waiting == 0)
     carried_out(script, loop, 2, cull())
     kill(loop, signal.SIGKILL)  # with the report on its way, stored or not
     end_epochs(loop, 2)

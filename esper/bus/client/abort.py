@@ -7,7 +7,7 @@ from typing import Any
 from redis.asyncio.connection import AbstractConnection, Connection, UnixDomainSocketConnection
 
 
-class Severed(AbstractConnection):
+class AbortOnDisconnect(AbstractConnection):
     """Goes before a class of the library, whose way to close leaves it to the loop to send what is left.
 
     The loop would hold on to the socket until a silent server takes that, and the server would carry it out then.
@@ -23,9 +23,9 @@ class Severed(AbstractConnection):
                 writer.transport.abort()
 
 
-class TcpConnection(Severed, Connection):
+class TcpConnection(AbortOnDisconnect, Connection):
     """To an address in the clear."""
 
 
-class UnixConnection(Severed, UnixDomainSocketConnection):
+class UnixConnection(AbortOnDisconnect, UnixDomainSocketConnection):
     """To a socket of this machine."""

@@ -10,7 +10,7 @@ from typing import Any, cast
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel, SentinelConnectionPool, SentinelManagedConnection
 from redis.exceptions import ConnectionError as NoConnectionError, TimeoutError as NoAnswerError
 
-from esper.bus.client.abort import Severed
+from esper.bus.client.abort import AbortOnDisconnect
 from esper.bus.client.server import Redis
 from esper.bus.client.tls import TlsConnection
 from esper.bus.client.urls import Node
@@ -20,7 +20,7 @@ CHOOSING_S = 5.0
 LOOK_AGAIN_S = 0.1
 
 
-class WatchedConnection(Severed, SentinelManagedConnection):
+class WatchedConnection(AbortOnDisconnect, SentinelManagedConnection):
     """To whichever server is in charge. While there is none it waits: nothing was sent yet, so nothing is repeated."""
 
     async def connect(self) -> None:

@@ -9,14 +9,14 @@ from typing import Any
 
 from redis.asyncio.connection import RedisSSLContext, SSLConnection
 
-from esper.bus.client.abort import Severed
+from esper.bus.client.abort import AbortOnDisconnect
 
 RARE = ("include_verify_flags", "exclude_verify_flags", "ca_data", "ca_path")
 """Options of a URL that few name: with these each connection makes a context of its own, as the library does."""
 FILES = ("ca_certs", "certfile", "keyfile")
 
 
-class TlsConnection(Severed, SSLConnection):
+class TlsConnection(AbortOnDisconnect, SSLConnection):
     """As the library's, but that where the URL names an authority no other one is trusted."""
 
     def _connection_arguments(self) -> Any:

@@ -67,7 +67,7 @@ def example_file(**changes: object) -> RunFile:
     return runfile.parse(example(), "run.toml").model_copy(update=changes)
 
 
-class Parting:
+class LogWait:
     """How a log that goes with its Redis is waited for on a full disk: until there is room, or one is in a hurry."""
 
     def __init__(self) -> None:
@@ -76,10 +76,10 @@ class Parting:
 
 
 @asynccontextmanager
-async def fleet(read: RunFile, parting: Parting | None = None) -> AsyncIterator[Fleet]:
+async def fleet(read: RunFile, log_wait: LogWait | None = None) -> AsyncIterator[Fleet]:
     """A listed run with its Redis, keys and groups; at the end its log is kept, and only then its Redis ended.
 
-    `parting`: of a log that goes with its Redis; None: it does not wait for room.
+    `log_wait`: of a log that goes with its Redis; None: it does not wait for room.
     """
     url = None if read.redis == EMBEDDED else read.redis
     run_id = "" if read.keys is None else run_of_keyrings(read.keys)
@@ -101,7 +101,7 @@ async def fleet(read: RunFile, parting: Parting | None = None) -> AsyncIterator[
                     yield Fleet(read, Place(record, directory), redis)
                 finally:
                     is_last = url is None and stored is None  # what its Redis holds goes with it
-                    await keep_log(record, directory, parting if is_last else None)
+                    await keep_log(record, directory, log_wait if is_last else None)
 
 
 def patience_s(redis: EmbeddedRedis | None) -> float:
@@ -109,7 +109,7 @@ def patience_s(redis: EmbeddedRedis | None) -> float:
     return AWAY_S if redis is None else connect.WRITE_S
 
 
-async def keep_log(record: runs.RunRecord, directory: Path, parting: Parting | None = None) -> None:
+async def keep_log(record: runs.RunRecord, directory: Path, log_wait: LogWait | None = None) -> None:
     """Leave the run's log there. Where that can't be, it is said: the run has ended all the same."""
     with suppress(OSError):
         (record.directory / runs.PARTING).touch()
@@ -121,10 +121,10 @@ async def keep_log(record: runs.RunRecord, directory: Path, parting: Parting | N
     except EsperError as error:  # it is away, or the file with the password for it is gone by now
         log.warning("log.not_kept", run=record.run_id, why=str(error))
         return
-    hurried, keyring = None if parting is None else parting.hurried, record.keyring("observer")
+    hurried, keyring = None if log_wait is None else log_wait.hurried, record.keyring("observer")
     is_kept = await logbook.keep(reach, record.run_id, keyring, directory / logbook.LOG, hurried)
-    if parting is not None:
-        parting.is_log_lost = not is_kept
+    if log_wait is not None:
+        log_wait.is_log_lost = not is_kept
 
 
 @contextmanager

@@ -123,10 +123,10 @@ class Witness:
 
     def reset(self, slot: Slot, seed: Seed) -> ResetEvidence:
         """What the seed left behind. Collects garbage where its tensors still live: a reference cycle is no leak."""
-        held = 0 if seed.remains is None else seed.remains.bytes_held()
-        if held and seed.remains is not None:
+        held = 0 if seed.unfreed is None else seed.unfreed.bytes_held()
+        if held and seed.unfreed is not None:
             gc.collect()
-            held = seed.remains.bytes_held()
+            held = seed.unfreed.bytes_held()
         holds = slot.seed is not None or seed.module is not None
         optimizers = None if self.has_optimizer is None else float(self.has_optimizer(seed.seed_id))
         hooks = 0 if seed.census is None else seed.census.added()

@@ -65,7 +65,7 @@ def _ours(hook: object) -> bool:
     return origin.startswith("esper.")
 
 
-class Remains:
+class UnfreedMemory:
     """Notes a module's tensors without holding them, to tell later what of their memory was not given back."""
 
     def __init__(self, module: nn.Module | None) -> None:

@@ -7,7 +7,7 @@ import weakref
 from torch import Tensor
 
 
-class Handed:
+class NormCache:
     """The norms per sample of the newest value. Keeps no activation alive."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from esper.kasmina.gates.ablation import cuda_devices
 from esper.kasmina.gates.ring import Ring
 from esper.kasmina.germination.kernels import warmed
 from esper.kasmina.isolation.foreign_code import BlueprintFault, guarded
-from esper.kasmina.isolation.hooks import HookCensus, Remains
+from esper.kasmina.isolation.hooks import HookCensus, UnfreedMemory
 from esper.kasmina.moves import Moves
 from esper.kasmina.seeds.seed import Moment, Seed
 from esper.kasmina.seeds.seed_data import (
@@ -169,7 +169,7 @@ class DurableSeeds:
             return
         if slot.seed is seed:
             slot.settle(None)
-        seed.module, seed.remains = None, Remains(None)
+        seed.module, seed.unfreed = None, UnfreedMemory(None)
 
     def _join_again(self, seed: Seed, module: nn.Module) -> None:
         """A fossil that is there stays: others may hold its parameters."""

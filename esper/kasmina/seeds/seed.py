@@ -14,7 +14,7 @@ from esper.kasmina.blend import AlphaSchedule, Phase
 from esper.kasmina.breaker import Breaker
 from esper.kasmina.gates.meter import Meter
 from esper.kasmina.gates.ring import LossLevel
-from esper.kasmina.isolation.hooks import HookCensus, Remains
+from esper.kasmina.isolation.hooks import HookCensus, UnfreedMemory
 from esper.kasmina.seeds.records import MOST_RECORDS, dispensable
 from esper.kasmina.seeds.state_tensor import Column, Row
 from esper.leyline import contracts as pb
@@ -75,7 +75,7 @@ class Seed:
     attempts: int = 0  # at the gate before it, and the step of the last one
     tried_at: int = 0
     census: HookCensus | None = None  # of the site, once the seed was in it
-    remains: Remains | None = None  # of the module that was culled
+    unfreed: UnfreedMemory | None = None  # of the module that was culled
     graphs_seen: int | None = None  # compiled by the process, once this seed had settled into blending
     seen: list[nn.Parameter] = field(default_factory=list)  # the module's, at the last look
 

@@ -12,7 +12,7 @@ from esper.kasmina.slots.slot import Slot
 from esper.leyline import contracts as pb
 
 
-class Displaced:
+class ReplacedModules:
     """Which slots hang on a module that the model no longer has: what a seed does there reaches nobody."""
 
     def __init__(self, host: nn.Module, slots: Collection[Slot]) -> None:

@@ -21,7 +21,7 @@ def slots_at(host: nn.Module, sites: Sequence[str], config: KasminaConfig) -> di
         for place in range(1, config.seeds_per_site + 1):
             named = name if place == 1 else f"{name}{PLACE}{place}"
             slots[named] = Slot(named, module, config)
-            slots[named].handed = slots[name].handed
+            slots[named].norm_cache = slots[name].norm_cache
     return slots
 
 

@@ -16,7 +16,7 @@ from esper.kasmina.config import KasminaConfig
 from esper.kasmina.isolation.foreign_code import BlueprintFault, delta_of, regional_delta
 from esper.kasmina.isolation.functions import add, blend, mapped, measured, shadow, transformed, weighed_apart
 from esper.kasmina.isolation.monitor import GradientIsolationMonitor, HostTensors, shared
-from esper.kasmina.isolation.norm_cache import Handed
+from esper.kasmina.isolation.norm_cache import NormCache
 from esper.kasmina.seeds.seed import Seed
 from esper.kasmina.slots.outputs import is_joinable, joinable, widened, with_tensor
 from esper.kernels.regional import Forward, Regions, in_one_graph
@@ -64,7 +64,7 @@ class Slot:
         self.generation = 0
         self.weights: dict[Hashable, int] = {}  # bytes of what blueprints would build here, by all that they depend on
         self.watched = HostTensors(module)
-        self.handed = Handed()  # the same for all slots of a module
+        self.norm_cache = NormCache()  # the same for all slots of a module
         self.monitor: GradientIsolationMonitor | None = None
         self.regions: Regions | None = None
         self.region: Forward | None = None  # the seed's forward, compiled; None: it runs in eager mode
@@ -199,20 +199,20 @@ class Slot:
         delta = self._delta(seed, module, x, h)
         if delta is None:
             return None
-        call = measured(seed.meter.row, h, delta, self.handed.norms(h))
+        call = measured(seed.meter.row, h, delta, self.norm_cache.norms(h))
         value = shadow(h, delta, seed.meter.ledger, call)
-        self.handed.on(value, call.of_host)
+        self.norm_cache.on(value, call.of_host)
         return value
 
     def _blended(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | None:
         delta = self._delta(seed, module, x, h)
         if delta is None:
             return None
-        ledger, call = seed.meter.ledger, measured(seed.meter.row, h, delta, self.handed.norms(h))
+        ledger, call = seed.meter.ledger, measured(seed.meter.row, h, delta, self.norm_cache.norms(h))
         if not torch.is_grad_enabled():
             return add(h, delta, seed.alpha, ledger.limit, call)
         value, norms = blend(h, delta, seed.alpha, ledger, call, shadowing=seed.stage == SHADOWING)
-        self.handed.on(value, norms)
+        self.norm_cache.on(value, norms)
         return value
 
     def _added(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | None:

@@ -18,7 +18,7 @@ _PREFIX = "TELEMETRY_"
 
 
 @dataclass
-class Untold:
+class EventBuffer:
     """Keeps up to `most` of them. Beyond that the oldest of the lowest level goes, counted by its level.
 
     What has gone is told by the next row that takes some: `events.dropped`, with how many since it was last told, how

@@ -12,7 +12,7 @@ import torch
 from esper.leyline import contracts as pb
 from esper.leyline.levels import CRITICAL, INFO, highest, rank
 from esper.leyline.validate.bounds import NUM_EVENTS
-from esper.tolaria.rows.dropped_events import Untold
+from esper.tolaria.rows.dropped_events import EventBuffer
 from esper.tolaria.rows.plain import Block, Plain, Row, Value
 
 IN_FLIGHT = 1024
@@ -55,31 +55,31 @@ class Rows:
     _unread: list[Row] = field(default_factory=list)
 
     # Events that no row has had room for.
-    untold: Untold = field(default_factory=Untold)
+    events: EventBuffer = field(default_factory=EventBuffer)
     _bad: frozenset[str] = frozenset()
     _is_urgent: bool = False
 
     def note(self, level: pb.TelemetryLevel, description: str, **attributes: str) -> None:
         """Tell of something that happened; it travels with the next row that has room for it."""
         self.settle()
-        self.untold.add(pb.RowEvent(level=level, description=description, attributes=attributes))
+        self.events.add(pb.RowEvent(level=level, description=description, attributes=attributes))
 
     def add(self, step: int, timestamp_ns: int, values: dict[str, Value], level: pb.TelemetryLevel = INFO) -> None:
         """Keep a row; `values`, 0-dim tensors or floats by metric name, are the row's. Events may raise its level."""
         if self.plain.ended_s:
             self.settle()
         self._made += 1
-        row = Row(timestamp_ns, step, values, self.untold.take() if self.untold.num else [], level)
+        row = Row(timestamp_ns, step, values, self.events.take() if self.events.num else [], level)
         if row.events or level != INFO:  # most rows tell of nothing
             self._rate(row)
         if self._num_waiting + len(self._again) + self._num_sent >= self.capacity:  # _num_kept: a call less a row
             victim = self._victim(row.level)
             self._shed(victim or row)
-            self.untold.put_back(row.events)
+            self.events.put_back(row.events)
             if victim is None:
                 return
-            self.untold.put_back(victim.events)
-            row.events = self.untold.take()
+            self.events.put_back(victim.events)
+            row.events = self.events.take()
             self._rate(row)
         self._fresh.append(row)
         self._unread.append(row)
@@ -97,7 +97,7 @@ class Rows:
         A row made of it puts no other one out: what is measured is worth as much, and there may be more room later.
         """
         self.settle()
-        while self.untold.num and self._num_kept < self.capacity:
+        while self.events.num and self._num_kept < self.capacity:
             self.add(step, timestamp_ns, {})
 
     def settle(self) -> None:
@@ -189,7 +189,7 @@ class Rows:
     def _goes_as_it_is(self, room: int) -> bool:
         """Whether the plain rows, and no others, are the next table: most of them in a run."""
         num = self.plain.num
-        others = self._num_waiting or self._again or self.untold.num or self._bad
+        others = self._num_waiting or self._again or self.events.num or self._bad
         return 0 < num <= min(room, self.capacity - self._num_sent) and not others and self.plain.is_smooth
 
     def _block(self) -> pb.TelemetryRows:
@@ -256,7 +256,7 @@ class Rows:
     def _raise(self, row: Row, event: pb.RowEvent) -> None:
         """Tell of an event with a row that waits already, and keeps its place among those of its level."""
         if len(row.events) == NUM_EVENTS:
-            self.untold.put_back([row.events.pop()])
+            self.events.put_back([row.events.pop()])
         row.events.append(event)
         self._is_urgent = True
 

@@ -124,7 +124,7 @@ MUTANTS = (
     Mutant(
         "statement_not_said_again",
         "esper/session/exchange.py",
-        "            self.chronicle.say_again()\n",
+        "            self.statements.say_again()\n",
         "            pass\n",
         ("tests/test_statements.py::test_what_is_not_known_to_be_stored_is_said_again_to_the_next_runtime",),
     ),

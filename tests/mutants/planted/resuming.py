@@ -61,7 +61,7 @@ MUTANTS = (
         "what_follows_the_last_step_is_told_by_nobody",
         "esper/session/exchange.py",
         "            self.rows.tell_rest(step, time.time_ns())\n",
-        "            self.rows.untold.take()\n",
+        "            self.rows.events.take()\n",
         ("tests/test_dropped_events.py::test_what_comes_after_the_last_step_is_told",),
     ),
     Mutant(

@@ -24,7 +24,7 @@ _LOSSES = ("validation_loss", "eval_loss", "val_loss")
 log = structlog.get_logger()
 
 
-class Chronicle:
+class StatementQueue:
     """Numbers its statements from 1, and keeps each until Redis has it, so that a runtime that dies loses none.
 
     Beyond `most_kept` that wait the oldest goes, counted; with Redis away for so long that is a thousand epochs ago. It

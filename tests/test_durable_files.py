@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from esper.bench.output.placed import place
 from esper.cli.main import app
 from esper.errors import SettingError
+from esper.leyline.durable import replacing
 from esper.leyline.keys.keyring import MasterKeyring
 from esper.runtime.history import logbook
 from tests.forked_kit import ENDED_S, Forge, script
@@ -100,3 +102,20 @@ def test_an_open_file_is_named_by_its_number(has_name: bool, tmp_path: Path) -> 
 def test_a_folder_is_no_place_for_a_report(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="Is a directory"):
         place("text", tmp_path)
+
+
+def test_a_file_is_on_disk_before_it_has_its_name_and_then_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, fsync = list[tuple[str, list[str]]](), os.fsync
+
+    def noting(descriptor: int) -> None:
+        kind = "folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
+        synced.append((kind, [path.name for path in tmp_path.glob("new")]))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    with replacing(tmp_path / "new") as file:
+        file.write(b"whole")
+
+    assert synced == [("file", []), ("folder", ["new"])]

@@ -114,6 +114,14 @@ def test_a_body_that_is_not_authentic_is_never_parsed() -> None:
     assert refusal(worker_opener(), forged) == "REASON_BAD_SEAL"
 
 
+@pytest.mark.parametrize("name", ["", "é" * 128])
+def test_a_name_that_no_header_holds_seals_nothing(name: str) -> None:
+    sealer = Sealer(CONTROLLER, Role.CONTROLLER, name, clock_ns=lambda: NOW_NS)
+
+    with pytest.raises(RefusedError, match="expected 1 to 255"):
+        sealer.seal(command())
+
+
 def test_a_command_over_its_cap_is_oversize_before_its_seal_is_looked_at() -> None:
     at_the_cap = pack(header(), bytes(COMMAND_CAP_BYTES)) + bytes(32)
     over_it = pack(header(), bytes(COMMAND_CAP_BYTES + 1)) + bytes(32)

@@ -64,3 +64,13 @@ def test_producers_that_have_said_nothing_for_long_are_forgotten_and_not_accused
 
     assert list(gaps.note(HEADERS[9])) == []
     assert b"" in gaps.changed().values()
+
+
+def test_who_was_forgotten_and_is_not_on_record_either_is_accused_again() -> None:
+    gaps = Gaps()
+    for number in range(MAX_PRODUCERS + 1):
+        gaps.note(headers(1, f"controller-{number + 1}")[0])
+
+    gaps.load({})
+
+    assert list(gaps.note(HEADERS[2])) == [1, 2]

@@ -343,3 +343,6 @@ def test_a_heartbeat_is_told_where_something_is_begun_that_takes_long_and_else_t
 
     assert begun == [pb.BusyWith.BUSY_CHECKPOINT]
     assert len(link.beats) <= 3 + (time.monotonic() - began) / HEARTBEAT_S
+    num_told, run._beat_at, run._step.look_at = len(link.beats), 0.0, 0.0
+    train(run, host, 1)
+    assert len(link.beats) > num_told

@@ -80,3 +80,16 @@ def test_a_value_that_is_not_finite_is_counted_in_either_format() -> None:
     for form in forms:
         loss = folded(made, form).metrics["loss"]
         assert (loss.count, loss.num_non_finite, loss.last) == (31, 1, 31 / 7)
+
+
+def test_finite_tables_beside_one_that_is_not_are_counted_as_well() -> None:
+    tier, spoilt = Regional("north"), rows(16)
+    spoilt.values[2] = math.nan
+
+    for source, made in (("a", rows(16)), ("b", spoilt)):
+        for message, _ in telemetry(made, Origin(source, "north", "columnar")):
+            assert isinstance(message, pb.ColumnarFrame)
+            tier.on_columns(message, 0.0)
+    [both] = tier.take(0.0)
+
+    assert (both.num_packets, both.metrics["loss"].count, both.metrics["loss"].num_non_finite) == (32, 31, 1)

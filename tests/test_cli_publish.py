@@ -150,9 +150,38 @@ async def test_what_only_a_gate_holds_back_is_published_again_after_an_epoch(run
     await cancelled(serving)
     await cancelled(beating)
 
-    assert (status, err) == (0, "")
+    assert (status, err) == (0, "held back by worker-1, 2 attempts left: fit_last is unmeasured\n")
     assert out.splitlines() == ["applied by worker-0 at step 108", "applied by worker-1 at step 108"]
     assert len(await run.received(count=2)) == 2
+
+
+async def test_each_new_reason_of_a_gate_is_told_as_it_comes_and_the_last_one_once(run: ScriptedRun) -> None:
+    told = [failed(pb.ReasonCode.REASON_GATE_FAILED, detail) for detail in ("too new", "too new", "too large", "end")]
+    serving = asyncio.create_task(run.serve(dict(enumerate(told, start=1))))
+    beating = asyncio.create_task(beaten(run))
+
+    status, out, err = await called("publish", "evaluate", "s0", "--attempts", "4", "--run", run.name)
+    await cancelled(serving)
+    await cancelled(beating)
+
+    assert (status, out) == (2, "")
+    *told_before, last = err.splitlines()
+    assert told_before == [
+        "held back by worker-1, 3 attempts left: too new",
+        "held back by worker-1, 1 attempt left: too large",
+    ]
+    assert last.endswith("gate_failed (said by worker-1): end")
+
+
+async def test_what_no_further_attempt_can_help_is_told_once(run: ScriptedRun) -> None:
+    gone = failed(pb.ReasonCode.REASON_GATE_FAILED, "culled", stage=pb.SeedLifecycleStage.SEED_STAGE_CULLED)
+    unknown = failed(pb.ReasonCode.REASON_UNKNOWN_SEED, "no seed s0")
+    for answer in (gone, unknown):
+        serving = asyncio.create_task(run.serve({1: answer, 2: answer}))
+        status, out, err = await called("publish", "evaluate", "s0", "--attempts", "4", "--run", run.name)
+        await cancelled(serving)
+
+        assert (status, out, len(err.splitlines())) == (2, "", 1)
 
 
 async def beaten(run: ScriptedRun) -> None:

@@ -181,15 +181,15 @@ async def _publish(
 async def _persist(
     operation: Callable[..., Awaitable[Any]], run: str | None, timeout_s: float, attempts: int, as_json: bool
 ) -> None:
-    """Until its gate lets it through; print what each worker answers then."""
-    from esper.cli.waiting import Patience
+    """Until its gate lets it through; print what each worker answers then, and on stderr why it is asked again."""
+    from esper.cli.waiting import Patience, Refusals
     from esper.client import Controller
 
     async with AsyncExitStack() as stack:
         async with Patience(timeout_s).connecting():
             controller = await stack.enter_async_context(Controller.connect(run, name="publish"))
-        asked = partial(operation, controller.within(timeout_s))
-        for outcome in await controller.persist(asked, attempts=attempts, timeout_s=timeout_s):
+        attempt = partial(Refusals(attempts, timeout_s).heard, partial(operation, controller.within(timeout_s)))
+        for outcome in await controller.persist(attempt, attempts=attempts, timeout_s=timeout_s):
             _tell(outcome, as_json)
 
 

@@ -1,15 +1,19 @@
-"""How long `esper publish` waits in all, and what may become of a command whose end it did not see."""
+"""What `esper publish` waits for, how long, and what may become of a command whose end it did not see."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import typer
+
 from esper.bus.faults import LostError
-from esper.errors import EsperError, UnansweredError
+from esper.errors import CommandFailedError, EsperError, UnansweredError
+from esper.leyline.terminal_text import printable
+from esper.view.wording import counted
 
 if TYPE_CHECKING:
     from esper.client import Controller, Receipt
@@ -88,6 +92,32 @@ class Patience:
         """With the whole time that was waited."""
         told = UnansweredError(error.command_id, self.seconds or 0.0, error.missing, error.unopened)
         return UnseenError(f"{told}{await silence(controller)}", fate)
+
+
+@dataclass
+class Refusals:
+    """Tells on stderr why a gate held a command back that is published again, in each wording once."""
+
+    attempts_left: int
+    timeout_s: float
+    _told: set[str] = field(default_factory=set)
+
+    async def heard(self, operation: Callable[[], Awaitable[Receipt]]) -> Receipt:
+        """The receipt, once all have answered. UnansweredError: one did not."""
+        receipt = await operation()
+        self.attempts_left -= 1
+        try:
+            await receipt.applied(self.timeout_s)
+        except CommandFailedError as error:
+            self._tell(error)
+        return receipt
+
+    def _tell(self, error: CommandFailedError) -> None:
+        will_try = self.attempts_left and error.reason == "gate_failed" and not error.ended_the_seed
+        if will_try and error.detail not in self._told:
+            self._told.add(error.detail)
+            left = counted(self.attempts_left, "attempt")
+            typer.echo(printable(f"held back by {error.worker}, {left} left: {error.detail}"), err=True)
 
 
 async def silence(controller: Controller) -> str:

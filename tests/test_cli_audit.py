@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from typer.testing import CliRunner
 from esper.bus import connect, names
 from esper.bus.group.delivery import Delivery
 from esper.bus.group.settlement import Settlement, obituary, reject_spent
-from esper.cli.audit import audit
 from esper.cli.main import app
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
@@ -236,23 +233,3 @@ def test_commands_of_one_millisecond_on_two_streams_have_their_own_verdicts(tmp_
 
 async def letter(redis: connect.Redis, stream: str, fields: dict[bytes, bytes]) -> None:
     await redis.execute_command("XADD", stream, "*", *(part for pair in fields.items() for part in pair))
-
-
-class Terminal(StringIO):
-    """Where a person reads."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-def test_in_a_terminal_lines_are_broken_between_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log, seen = toy().save(tmp_path / "run.jsonl"), Terminal()
-    piped = CliRunner().invoke(app, ["audit", str(log)]).stdout
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(sys, "stdout", seen)
-
-    audit(str(log))
-
-    lines = seen.getvalue().splitlines()
-    assert max(map(len, lines)) <= 80 < max(map(len, piped.splitlines()))
-    assert " ".join(seen.getvalue().split()) == " ".join(piped.split())

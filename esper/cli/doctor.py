@@ -20,6 +20,7 @@ from esper.bus.embedded import EmbeddedRedis
 from esper.bus.upkeep.survey import survey
 from esper.cli.options import AsObject, SameRun, either
 from esper.cli.output.verdict import ending_with
+from esper.cli.output.width import fitting
 from esper.doctor.first_message import first_message
 from esper.doctor.machine import machine_facts
 from esper.doctor.machine_checks import machine_findings
@@ -55,7 +56,7 @@ def doctor(
             print(notation.dumps({"status": status, "checks": [finding.row() for finding in findings]}))
         else:
             for finding in findings:
-                print(line(finding))
+                print(fitting(line(finding)))
             counts = {each: sum(finding.status == each for finding in findings) for each in ("ok", "warn", "fail")}
             print(", ".join(f"{number} {each}" for each, number in counts.items()))
 

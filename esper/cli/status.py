@@ -29,6 +29,7 @@ def status(named: NamedRun = None, run: SameRun = None, json: AsObject = False) 
 
 async def _status(run: str | None, as_json: bool) -> None:
     from esper.bus import connect, names
+    from esper.cli.output.width import fitting
     from esper.client import Controller
     from esper.runtime import access
 
@@ -42,7 +43,8 @@ async def _status(run: str | None, as_json: bool) -> None:
         return
     async with connect.writer((await access.find(run)).redis_url) as redis:
         now_ms = await connect.server_ms(redis, heartbeats)
-    print("\n".join([headline(controller.run_id, heard.beats), *worker_lines(heard, why, now_ms)]))
+    lines = [headline(controller.run_id, heard.beats), *worker_lines(heard, why, now_ms)]
+    print("\n".join(fitting(line) for line in lines))
 
 
 def as_object(run_id: str, beats: Workers, why: Mapping[str, str]) -> dict[str, object]:

@@ -17,6 +17,7 @@ from esper.bus.upkeep.counters import Count
 from esper.bus.upkeep.survey import Group, StreamView, survey
 from esper.bus.upkeep.tidy import IDLE_MS, forget_group
 from esper.cli.options import AsJson, LiveRun
+from esper.cli.output.width import fitting
 from esper.errors import SettingError, listed, near
 from esper.leyline.terminal_text import printable
 from esper.runtime import access
@@ -66,7 +67,9 @@ async def _show(run: str | None, as_json: bool, watch_s: float) -> None:
                 redis, found.run_id, await connect.server_ms(redis, key(found.run_id, "counters"))
             )
             rows = [row(view, said.values()) for view in views]
-            print(notation.dumps({"run": found.run_id, "streams": rows}) if as_json else table(rows), flush=True)
+            print(
+                notation.dumps({"run": found.run_id, "streams": rows}) if as_json else fitting(table(rows)), flush=True
+            )
             if not watch_s:
                 return
             await asyncio.sleep(watch_s)

@@ -9,9 +9,15 @@ from textwrap import wrap
 INDENT = "    "
 
 
-def fitting(line: str) -> str:
-    """As wide as the terminal at most, and indented below its first line; whole in a file or a pipe."""
+def fitting(text: str) -> str:
+    """Each line as wide as the terminal at most, and what goes on below it indented; whole in a file or a pipe."""
     if not sys.stdout.isatty():
-        return line
+        return text
     width = shutil.get_terminal_size().columns
-    return "\n".join(wrap(line, width, subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False))
+    return "\n".join(broken(line, width) for line in text.split("\n"))
+
+
+def broken(line: str, width: int) -> str:
+    """Between words, so that none is longer than this, unless one word is."""
+    indent = line[: len(line) - len(line.lstrip())] + INDENT
+    return "\n".join(wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))

@@ -203,7 +203,7 @@ def test_every_field_of_a_seed_is_kept_but_what_belongs_to_its_process(tmp_path:
 
     kept = run.executor.durable().dump()["seeds"]["s0"].keys()
 
-    of_the_process = {"module", "region", "census", "remains", "graphs_seen", "seen"}
+    of_the_process = {"module", "region", "census", "unfreed", "graphs_seen", "seen"}
     assert {each.name for each in fields(Seed)} - kept <= of_the_process
 
 

@@ -57,7 +57,7 @@ class Pane:
 def workers(picture: Picture, width: int) -> Pane:
     """Where each worker is, how fast it goes, and what it has not read yet; first those that are silent or evicted."""
     wide = width >= WIDE
-    widths = (14, 4, 9, -10, -6, -9, -7, -7, -6, -6, 10) if wide else (11, -10, -6, -8, -6, -6, -6, -6, 10)
+    widths = (14, 4, 9, -10, -6, -10, -7, -7, -6, -6, 10) if wide else (11, -10, -6, -10, -6, -6, -6, -6, 10)
     names = ("WORKER", "RANK", "REGION", "STEP", "EPOCH", "LOSS", "STEP/S", "SMPL/S", "LAG", "HEARD", "STATE")
     shown = names if wide else _without_place(names)
     rows = []

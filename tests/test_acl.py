@@ -15,7 +15,7 @@ from esper.bus import connect, embedded
 from esper.bus.acl import ADMIN, USERS, enforceable, user_name
 from esper.bus.client.credentials import PASSWORD_FILE, completed
 from esper.bus.embedded import EmbeddedRedis
-from esper.bus.faults import ForbiddenError
+from esper.bus.faults import ForbiddenError, NoIdLeftError
 from esper.bus.group.outbox import Outbox
 from esper.bus.group.settlement import Settlement
 from esper.bus.names import RUNS_KEY, STREAMS, key, region_key
@@ -25,6 +25,7 @@ from esper.doctor.rights import rights_of
 from esper.doctor.run_checks import rights_finding
 from esper.doctor.users import default_user
 from esper.errors import BusError
+from esper.leyline.entries import LAST_ID
 from esper.leyline.kinds import OPENS, SEALS, Domain, Role
 from tests.acl_kit import RUN, environment, path_of
 from tests.server_kit import newer_server
@@ -282,6 +283,31 @@ async def test_a_server_that_starts_again_with_the_file_has_all_that_scripts_wro
             fields = await redis.execute_command("HGETALL", key(RUN, "windows:coordinator"))
 
     assert (entries, fields) == (1, {b"seen": b"1"})
+
+
+@pytest.mark.parametrize(
+    ("role", "stream"),
+    [("coordinator", "decisions"), ("worker", "receipts"), ("regional", "regional"), ("global", "global")],
+)
+async def test_a_user_whose_dead_letters_have_no_id_left_writes_nothing_until_they_have(
+    server: EmbeddedRedis, variables: dict[str, dict[str, str]], admin: connect.Redis, role: str, stream: str
+) -> None:
+    settlement = Settlement()
+    settlement.write(on(stream), b"said")
+    settlement.write(on("dead"), b"refused")
+    await admin.xadd(on("dead"), {"m": b"junk"}, id=LAST_ID)
+
+    async with connect.writer(completed(server.url, variables[role])) as redis:
+        outbox = Outbox(redis, patience_s=0.0)
+        with pytest.raises(NoIdLeftError):
+            await outbox.settle(settlement)
+        before = await admin.xlen(on(stream)), await admin.xlen(on("dead"))
+        await admin.delete(on("dead"))
+        await outbox.settle(settlement)
+
+    after = await admin.xlen(on(stream)), await admin.xlen(on("dead"))
+    await admin.flushall()
+    assert (before, after) == ((0, 1), (1, 1))
 
 
 def test_the_file_holds_hashes_and_only_its_owner_reads_the_passwords(

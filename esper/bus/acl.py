@@ -165,10 +165,9 @@ def looks(row: Stream, user: str) -> bool:
 def stands(row: Stream, user: str) -> bool:
     """Whether it asks how the stream stands: its figures show all, a producer sheds by the backlog.
 
-    An aggregator knows by what it has written whether its record was lost.
+    An aggregator knows by what it has written whether its record was lost. A settlement asks whether ids are left.
     """
-    asked = (("worker", "telemetry"), ("regional", "regional"), ("global", "global"))
-    return user == "coordinator" or (user, row.name) in asked
+    return user == "coordinator" or (user in REFUSERS and adds(row, user))
 
 
 def trims(row: Stream, user: str) -> bool:

@@ -9,6 +9,7 @@
 --           n, n times: key m (field value)*m                entries to add
 --           n, n times: key m (field value)*m                fields of hashes to set; an empty value deletes one
 --           n, n times: key m id*m                           entries to delete, each of them acknowledged here
+local LAST_ID = '18446744073709551615-18446744073709551615'
 local at = 0
 local function take() at = at + 1; return ARGV[at] end
 local function number() at = at + 1; return tonumber(ARGV[at]) end
@@ -82,20 +83,35 @@ for i = 1, number() do
 end
 if #repeats > 1 then return repeats end
 
--- From here on nothing may fail. This first one is what a server without memory refuses, with nothing written yet.
-redis.call('SET', KEYS[1], token, 'EX', seconds)
-local reply, added = {'ok'}, {}
-for _ = 1, number() do
-  local name, length = key(), 2 * number()
-  local id = redis.pcall('XADD', name, '*', unpack(ARGV, at + 1, at + length))
-  if id.err then  -- a stream that has no id left tells only now: what was written before it is taken back
-    for i = 1, #added do redis.call('XDEL', added[i], reply[i + 1]) end
-    redis.call('DEL', KEYS[1])
-    return id
+-- Whether an entry can be added, as far as this user may ask. Of no such stream there is an error, and nothing in it.
+local function has_ids(name)
+  local told = redis.pcall('XINFO', 'STREAM', name)
+  for i = 1, #told, 2 do
+    if told[i] == 'last-generated-id' then return told[i + 1] ~= LAST_ID end
   end
-  added[#added + 1], reply[#reply + 1] = name, id
+  return true
+end
+
+local adds, asked = {}, {}
+for i = 1, number() do
+  local name, length = key(), 2 * number()
+  adds[i] = {name, at + 1, at + length}
   at = at + length
 end
+for i = 1, #adds do
+  local name = adds[i][1]
+  if name ~= adds[1][1] and not asked[name] then  -- the first is added to before all others, and says so itself
+    asked[name] = true
+    if not has_ids(name) then return redis.error_reply('ERR ' .. name .. ' has exhausted the last possible ID') end
+  end
+end
+
+-- From here on nothing may fail but the first write, as on a server without memory: with nothing written yet.
+local reply = {'ok'}
+for i = 1, #adds do
+  reply[i + 1] = redis.call('XADD', adds[i][1], '*', unpack(ARGV, adds[i][2], adds[i][3]))
+end
+redis.call('SET', KEYS[1], token .. table.concat(reply, ' ', 2), 'EX', seconds)
 for _ = 1, number() do
   local name, set, gone = key(), {}, {}
   for _ = 1, number() do
@@ -120,5 +136,4 @@ for _ = 1, number() do
   redis.call('XDEL', name, unpack(ARGV, at + 1, at + length))
   at = at + length
 end
-if #reply > 1 then redis.call('SET', KEYS[1], token .. table.concat(reply, ' ', 2), 'EX', seconds) end
 return reply

@@ -47,8 +47,8 @@ MUTANTS = (
     Mutant(
         "half_written_where_a_stream_has_no_id_left",
         SETTLE,
-        "    for i = 1, #added do redis.call('XDEL', added[i], reply[i + 1]) end\n    redis.call('DEL', KEYS[1])\n",
-        "",
+        "if not has_ids(name) then return",
+        "if false then return",
         (f"{SETTLEMENT_TESTS}::{WAITS_FOR_AN_ID}",),
     ),
     Mutant(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from bisect import bisect_right
 from collections import Counter
@@ -65,10 +66,9 @@ def figures(run: Finished) -> dict[str, str]:
         equal[True] += ", but for the parts that each holds alone"
     seals = "every seal" if checked.seals_checked else "no seal, as there is no secret keyring,"
     refused = ", ".join(f"{count} {reason}" for reason, count in sorted(orders.rejected.items())) or "none"
-    accuracies = [report.notes["accuracy"] for report in run.reports.values() if "accuracy" in report.notes]
     return {
         "trained": progress(run),
-        "accuracy": ", ".join(sorted({words.number(each) for each in accuracies})) or "not told",
+        "accuracy": accuracy(run),
         "parameters": equal[run.are_equal],
         "seeds": grown(run.picture),
         "commands": f"{orders.num_published} published, {orders.num_applied} applied",
@@ -79,6 +79,14 @@ def figures(run: Finished) -> dict[str, str]:
         "log": f"{checked.num_entries:,} entries; {seals} and {checked.num_signatures} signatures checked: "
         f"{len(checked.findings)} findings, {len(checked.notes)} notes",
     }
+
+
+def accuracy(run: Finished) -> str:
+    """As the workers said at their end, or else in their newest states: each that differs."""
+    ended, states = run.reports.values(), run.picture.states.values()
+    noted = [report.notes["accuracy"] for report in ended if "accuracy" in report.notes]
+    newest = [state.validation_accuracy for state in states if not math.isnan(state.validation_accuracy)]
+    return ", ".join(sorted({words.number(each) for each in (noted if ended else newest)})) or "not told"
 
 
 def grown(picture: Picture) -> str:

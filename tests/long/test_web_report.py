@@ -272,6 +272,7 @@ async def test_of_a_live_run_it_draws_losses_alphas_and_grafts(run: ScriptedRun,
             current_epoch=epoch,
             global_step=10 * epoch,
             training_loss=1 / epoch,
+            validation_accuracy=epoch / 10,
             validation_loss=2 / epoch,
             source_subsystem="worker-0",
             seed_states=[state],
@@ -292,8 +293,8 @@ async def test_of_a_live_run_it_draws_losses_alphas_and_grafts(run: ScriptedRun,
 
     book = await logbook.read_live(run.redis, run.run_id)
     page = html(fold(book, run.master.derive(run.run_id, [Role.OBSERVER]), opened))
-    assert page.count("<svg") == 3 and "s0 grafted" in page and "8, 80 so far" not in page
-    assert "80 steps so far on 1 worker" in text_of(page)
+    assert page.count("<svg") == 3 and "s0 grafted" in page
+    assert "80 steps so far on 1 worker accuracy 0.8 parameters" in text_of(page)
 
 
 async def test_a_run_that_ends_keeps_what_it_said_beside_its_log(

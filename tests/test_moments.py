@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from esper.cli.output.moments import after, up_to
+from esper.cli.output.moments import after, said_at, up_to
 from esper.cli.output.passages import Passage
 from esper.errors import SettingError
 from esper.leyline.entries import entry_order
@@ -25,6 +25,21 @@ def test_a_time_means_entries_from_then_on(text: str, before_s: float) -> None:
 
     assert entry_order(after("since", text, NOW_S)) == (at_ms - 1, 2**64 - 1) < (at_ms, 0)
     assert entry_order(up_to("until", text, NOW_S)) == (at_ms, 2**64 - 1)
+
+
+@pytest.mark.parametrize(("before_s", "num_characters"), [(0.0, 12), (259_200.0, 23)])
+def test_what_is_said_of_an_entry_is_what_since_takes(before_s: float, num_characters: int) -> None:
+    """The day only of another day's."""
+    at_ms = int((NOW_S - before_s) * 1000) + 7
+
+    said = said_at(f"{at_ms}-3", NOW_S)
+
+    assert len(said) == num_characters and said.endswith(":20.007")
+    assert entry_order(after("since", said, NOW_S)) == (at_ms - 1, 2**64 - 1)
+
+
+def test_of_an_id_that_is_no_time_the_id_is_said() -> None:
+    assert said_at(f"{2**64 - 1}-0", NOW_S) == f"{2**64 - 1}-0"
 
 
 def test_a_time_of_day_is_today_in_this_zone() -> None:

@@ -65,7 +65,7 @@ class Printing:
         """Print it; False: it was the last one."""
         from esper.cli.output import format as form
 
-        print(form.as_json(opened) if self.as_json else fitting(form.line(opened)), flush=True)
+        print(form.as_json(opened) if self.as_json else fitting(form.line(opened, time.time())), flush=True)
         self.num_shown += 1
         return self.num_shown != self.count
 
@@ -88,7 +88,7 @@ async def _tail(run: str | None, tier: str, passage: Passage, sieve: Sieve, prin
 
 
 def fitting(line: str) -> str:
-    """Folded between two figures to the width of a terminal, below what follows the entry id; whole elsewhere."""
+    """Folded between two figures to the width of a terminal, below what follows the time; whole elsewhere."""
     return folded(line, shutil.get_terminal_size().columns) if sys.stdout.isatty() else line
 
 

@@ -163,27 +163,28 @@ async def test_states_and_field_reports_read_as_lines(run: ScriptedRun) -> None:
         observed_to_step=400,
         metrics={"gain_mean": 0.125, "lifetime_steps": 390.0, "bytes": 2048.0},
     )
-    ids = [await run.say("state", Role.WORKER, "worker-0", each) for each in (state, report)]
+    for each in (state, report):
+        await run.say("state", Role.WORKER, "worker-0", each)
 
     _, out, _ = await tailed(run, "--tier", "state", "--no-follow")
 
-    assert out.splitlines() == [
-        f"{ids[0]}  worker-0  epoch 3  step 300  accuracy 0.9  loss 0.25  s0 TRAINING",
-        f"{ids[1]}  s0  success (lora)  FOSSILIZED  steps 10-400  bytes 2048  gain_mean 0.125  lifetime_steps 390",
+    assert [line.partition("  ")[2] for line in out.splitlines()] == [
+        "worker-0  epoch 3  step 300  accuracy 0.9  loss 0.25  s0 TRAINING",
+        "s0  success (lora)  FOSSILIZED  steps 10-400  bytes 2048  gain_mean 0.125  lifetime_steps 390",
     ]
     assert [each["seed_id"] for each in await told(run, "--tier", "state", "--metric", "gain*")] == ["s0"]
 
 
 async def test_followed_it_shows_the_newest_and_then_what_comes(run: ScriptedRun) -> None:
     ids = await say(run, aggregate(1, loss=[1.0]), aggregate(2, loss=[1.0]))
-    following = asyncio.create_task(tailed(run, "-n", "1", "--follow", "--count", "2"))
+    following = asyncio.create_task(tailed(run, "-n", "1", "--follow", "--count", "2", "--json"))
     while not following.done():  # it is not known when it begins to follow
         ids += await say(run, aggregate(len(ids) + 1, loss=[1.0]))
         await asyncio.wait([following], timeout=0.05)
 
     _, out, _ = await following
 
-    shown = [line.split()[0] for line in out.splitlines()]
+    shown = [json.loads(line)["entry_id"] for line in out.splitlines()]
     assert len(shown) == 2 and ids.index(shown[1]) == ids.index(shown[0]) + 1
 
 
@@ -227,9 +228,9 @@ async def test_what_lies_there_is_shown_though_reading_it_takes_beyond_the_end(
     for module in ("tail", "output.passages"):
         monkeypatch.setattr(f"esper.cli.{module}.time", SimpleNamespace(time=partial(next, moments)))
 
-    _, out, _ = await tailed(run, "--since", "0", "--until", f"{int(began_s * 1000) + 300_000}-0", "--follow")
+    _, out, _ = await tailed(run, "--since", "0", "--until", f"{int(began_s * 1000) + 300_000}-0", "--follow", "--json")
 
-    assert [line.split()[0] for line in out.splitlines()] == ids
+    assert [json.loads(line)["entry_id"] for line in out.splitlines()] == ids
 
 
 async def test_what_has_come_is_shown_though_printing_it_takes_beyond_the_end(

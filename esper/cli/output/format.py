@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
+from esper.cli.output.moments import said_at
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import CULLED, EMBARGOED, outcome_name, reason_name, short, status_name
 from esper.leyline.seal import Opened
@@ -31,9 +32,9 @@ def as_json(opened: Opened) -> str:
     return json.dumps({**head, "type": type(opened.message).__name__, **as_dict(opened.message)})
 
 
-def line(opened: Opened) -> str:
-    """One line for a person."""
-    return printable(f"{opened.entry_id}  {_said(opened.message)}")
+def line(opened: Opened, now_s: float) -> str:
+    """One line for a person: when, who and what."""
+    return printable(f"{said_at(opened.entry_id, now_s)}  {_said(opened.message)}")
 
 
 def receipt_line(receipt: pb.CommandReceipt) -> str:

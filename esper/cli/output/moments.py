@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime, time
 
 from esper.errors import SettingError
+from esper.leyline.entries import entry_ms
 
 START, NOW = "0", "$"
 EXPECTED = (
@@ -32,6 +33,16 @@ def up_to(name: str, text: str, now_s: float) -> str:
     if found := _ID.fullmatch(text):
         return f"{found[1]}-{found[2] or _LAST}"
     return f"{_time_ms(name, text, now_s)}-{_LAST}"
+
+
+def said_at(entry_id: str, now_s: float) -> str:
+    """When an entry was added, as a person reads it and `--since` takes it: the day only where it is not today's."""
+    try:
+        at = datetime.fromtimestamp(entry_ms(entry_id) / 1000)
+    except (ValueError, OverflowError, OSError):  # no time: anybody may have written the id
+        return entry_id
+    shown = at if at.date() != datetime.fromtimestamp(now_s).date() else at.time()
+    return shown.isoformat(timespec="milliseconds")
 
 
 def _time_ms(name: str, text: str, now_s: float) -> int:

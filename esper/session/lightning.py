@@ -53,8 +53,8 @@ class SteeringCallback(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
-        if isinstance(loss, torch.Tensor):
-            self._loop.note(loss)
+        if isinstance(loss, torch.Tensor):  # which Lightning has divided by the number of micro-batches
+            self._loop.note(loss * trainer.accumulate_grad_batches)
         self._num_examples += num_examples(batch)
         if trainer.global_step > self._num_steps:  # the others were micro-batches
             self._num_steps = trainer.global_step

@@ -22,6 +22,7 @@ class SteeredLoop:
         self.run: Session | None = None
         self._step: Step | None = None
         self._losses: list[torch.Tensor] = []
+        self._are_shares = False
 
     def open(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, **found: Any) -> None:
         """`found` is what the loop knows of itself, such as its scaler; what the user said wins."""
@@ -33,17 +34,19 @@ class SteeredLoop:
         if self.run is not None and self._step is None:
             self._step = self.run.step().__enter__()
 
-    def note(self, loss: torch.Tensor) -> None:
-        """Of one micro-batch; the step's loss is their mean."""
+    def note(self, loss: torch.Tensor, *, is_share: bool = False) -> None:
+        """Of one micro-batch; the step's loss is their mean, or their sum where each is a share of it."""
         if self._step is not None:
             self._losses.append(loss.detach())
+            self._are_shares = is_share
 
     def end(self, examples: int = 0) -> bool:
         """After the optimizer has stepped on so many examples; 0: not known. False where no loss was noted."""
         if self._step is None:
             return True
         if is_known := bool(self._losses):
-            self._step.loss(torch.stack(self._losses).mean(), examples=examples)
+            losses = torch.stack(self._losses)
+            self._step.loss(losses.sum() if self._are_shares else losses.mean(), examples=examples)
         step, self._step, self._losses = self._step, None, []
         step.__exit__(None, None, None)
         return is_known

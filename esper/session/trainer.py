@@ -28,8 +28,9 @@ class SteeringCallback(TrainerCallback):
     """Trainer(callbacks=[SteeringCallback(sites=["vit.layernorm"], run="digits")]): commands take effect between steps.
 
     Takes what esper.attach() takes beside model and optimizer; `sites` are names in the model given to the Trainer. The
-    loss noted is the one in the model's output, the mean over a step's micro-batches; where there is none, follow() the
-    Trainer. Where training raises, call close(): the Trainer tells its callbacks nothing of it.
+    loss noted is the one in the model's output, the mean over a step's micro-batches, or their sum where the model
+    divides by `num_items_in_batch`; where there is none, follow() the Trainer. Where training raises, call close(): the
+    Trainer tells its callbacks nothing of it.
     """
 
     def __init__(self, sites: Sequence[str], **options: Any) -> None:
@@ -43,19 +44,19 @@ class SteeringCallback(TrainerCallback):
         return self._loop.run
 
     def follow(self, trainer: Trainer) -> None:
-        """Note the losses that this Trainer computes, instead of those in the model's output; call it before train().
+        """Note the losses that this Trainer trains on, instead of those in the model's output; call it before train().
 
         Label smoothing, a `compute_loss_func` and Trainers made from this one, as those of sentence-transformers and
         TRL, compute the loss outside of the model.
         """
-        compute = trainer.compute_loss
+        train = trainer.training_step
 
-        def noted(*args: Any, **kwargs: Any) -> Any:
-            computed = compute(*args, **kwargs)
-            self._note_loss(trainer.model, computed[0] if isinstance(computed, tuple) else computed)
-            return computed
+        def noted(*args: Any, **kwargs: Any) -> torch.Tensor:
+            loss: torch.Tensor = train(*args, **kwargs)
+            self._loop.note(loss, is_share=True)
+            return loss
 
-        self._follows, trainer.compute_loss = True, noted
+        self._follows, trainer.training_step = True, noted
 
     def close(self) -> None:
         """Leave model and optimizer to themselves."""
@@ -73,7 +74,7 @@ class SteeringCallback(TrainerCallback):
             scaler=getattr(optimizer, "scaler", None),
             scheduler=scheduler if isinstance(scheduler, LRScheduler) else None,
         )
-        self._hook = None if self._follows else model.register_forward_hook(self._note)
+        self._hook = None if self._follows else model.register_forward_hook(self._note, with_kwargs=True)
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -100,9 +101,7 @@ class SteeringCallback(TrainerCallback):
     ) -> None:
         self.close()
 
-    def _note(self, model: torch.nn.Module, args: object, output: Any) -> None:
-        self._note_loss(model, output.get("loss") if isinstance(output, Mapping) else None)
-
-    def _note_loss(self, model: torch.nn.Module, loss: object) -> None:
+    def _note(self, model: torch.nn.Module, args: object, kwargs: Mapping[str, Any], output: Any) -> None:
+        loss = output.get("loss") if isinstance(output, Mapping) else None
         if model.training and isinstance(loss, torch.Tensor) and loss.requires_grad:
-            self._loop.note(loss)
+            self._loop.note(loss, is_share=kwargs.get("num_items_in_batch") is not None)

@@ -1,4 +1,4 @@
-"""Losses of transformers' Trainer that are computed outside of the model, as sentence-transformers and TRL do."""
+"""Losses of transformers' Trainer: its model's, and those that are computed outside, as sentence-transformers does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,22 @@ class Scores(nn.Module):
         return {"logits": self.head(x)}
 
 
-def trained(folder: Path, *, follows: bool) -> tuple[list[float], list[float | None], list[str]]:
+class Losing(nn.Module):
+    """Its output holds a share of the step's loss, as that of transformers' own models."""
+
+    def __init__(self, computed: list[float]) -> None:
+        super().__init__()
+        self.head, self.computed = nn.Linear(4, 3), computed
+
+    def forward(self, x: Tensor, labels: Tensor, num_items_in_batch: Tensor, **_: object) -> dict[str, Tensor]:
+        loss = nn.functional.cross_entropy(self.head(x), labels, reduction="sum")
+        self.computed.append(loss.item() / len(x))
+        return {"loss": loss / num_items_in_batch}
+
+
+def trained(
+    folder: Path, *, follows: bool, has_loss: bool = False
+) -> tuple[list[float], list[float | None], list[str]]:
     """Losses of the micro-batches, two to a step; the loss that each step has told; and what was logged."""
     from transformers import Trainer, TrainingArguments
 
@@ -33,10 +48,10 @@ def trained(folder: Path, *, follows: bool) -> tuple[list[float], list[float | N
     computed: list[float] = []
     noted: list[float | None] = []
 
-    def loss_of(outputs: dict[str, Tensor], labels: Tensor, num_items_in_batch: object = None) -> Tensor:
-        loss = nn.functional.cross_entropy(outputs["logits"], labels)
-        computed.append(loss.item())
-        return loss
+    def loss_of(outputs: dict[str, Tensor], labels: Tensor, num_items_in_batch: Tensor) -> Tensor:
+        loss = nn.functional.cross_entropy(outputs["logits"], labels, reduction="sum")
+        computed.append(loss.item() / len(labels))
+        return loss / num_items_in_batch
 
     def heard(_: int) -> bool:
         assert steering.run is not None
@@ -59,11 +74,11 @@ def trained(folder: Path, *, follows: bool) -> tuple[list[float], list[float | N
     )
     steering = SteeringCallback(["head"], required=False)
     trainer = Trainer(
-        Scores(),
+        Losing(computed) if has_loss else Scores(),
         settings,
         train_dataset=examples,
         callbacks=[steering, AfterStepsOfTrainer(heard)],
-        compute_loss_func=loss_of,
+        compute_loss_func=None if has_loss else loss_of,
     )
     if follows:
         steering.follow(trainer)
@@ -72,12 +87,13 @@ def trained(folder: Path, *, follows: bool) -> tuple[list[float], list[float | N
     return computed, noted, [each["event"] for each in events]
 
 
-def test_a_trainer_that_is_followed_tells_each_step_what_it_computed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("follows", "has_loss"), [(True, False), (True, True), (False, True)])
+def test_each_step_is_told_the_mean_over_its_micro_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, follows: bool, has_loss: bool
 ) -> None:
     monkeypatch.delenv("ESPER_RUN", raising=False)
 
-    computed, noted, logged = trained(tmp_path, follows=True)
+    computed, noted, logged = trained(tmp_path, follows=follows, has_loss=has_loss)
 
     means = [(one + other) / 2 for one, other in zip(computed[::2], computed[1::2], strict=True)]
     assert noted == pytest.approx(means, rel=1e-6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from esper.leyline import contracts as pb
-from esper.top.board import Sight, board
+from esper.top.board import ViewState, board
 from esper.view.picture import Picture
 from esper.web import document
 from tests.sealed import RUN
@@ -16,7 +16,7 @@ FOSSILIZED, TRAINING = Stage.SEED_STAGE_FOSSILIZED, Stage.SEED_STAGE_TRAINING
 
 def row(picture: Picture) -> list[str]:
     """What the screen says of the only seed: site, lane, stage, alpha."""
-    line = next(line.text for line in board(picture, Sight(80, 24)) if line.text.startswith("  s0"))
+    line = next(line.text for line in board(picture, ViewState(80, 24)) if line.text.startswith("  s0"))
     return line.split()[1:5]
 
 

@@ -9,7 +9,7 @@ import pytest
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Opened
-from esper.top.board import Sight, board
+from esper.top.board import ViewState, board
 from esper.view.curves import Curves, Mark
 from esper.view.picture import Picture
 from esper.web.document import ROLLED_BACK, marked, seed_page, unmeasured
@@ -82,7 +82,7 @@ def test_the_screen_tells_of_the_last_rollback_in_a_line() -> None:
 
     before, since = seen(asked), seen(asked, answered(asked))
 
-    told = [[line.text for line in board(picture, Sight(120))] for picture in (before, since)]
+    told = [[line.text for line in board(picture, ViewState(120))] for picture in (before, since)]
     assert not any(text.startswith("ROLLBACK") for text in told[0])
     assert f"ROLLBACK  before step 108: {TOLD} of ops" in told[1]
 

@@ -7,7 +7,7 @@ import pytest
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
-from esper.top.board import Sight, board
+from esper.top.board import ViewState, board
 from esper.view.picture import Picture
 from esper.web import document
 from tests.sealed import MASTER, NOW_MS, RUN
@@ -94,7 +94,7 @@ def test_how_many_workers_are_silent_is_told_at_the_top(silent: tuple[str, ...],
     told = document.head(picture)
 
     assert (told["troubled"], told["known"]) == ({"silent": len(silent)} if silent else {}, 2)
-    assert f"  {doing}  2/2 workers" in board(picture, Sight(80, 24))[0].text
+    assert f"  {doing}  2/2 workers" in board(picture, ViewState(80, 24))[0].text
 
 
 @pytest.mark.parametrize("width", [80, 100])
@@ -102,6 +102,6 @@ def test_a_loss_is_shown_whole_with_sign_and_exponent(width: int) -> None:
     picture = Picture(RUN)
     picture.note(beat("worker-0", 0, step=5, loss=-7.7284e-05))
 
-    [line] = [line.text for line in board(picture, Sight(width, 24)) if "worker-0" in line.text]
+    [line] = [line.text for line in board(picture, ViewState(width, 24)) if "worker-0" in line.text]
 
     assert "-7.728e-05" in line.split() and len(line) <= width

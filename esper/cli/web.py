@@ -16,7 +16,7 @@ from esper.cli.extras import require
 from esper.cli.options import NamedRun, SameRun, either
 
 if TYPE_CHECKING:
-    from esper.web.serving import Place
+    from esper.web.serving import ListenAddress
 
 PORT = 8470
 OPEN_TO_OTHERS = "whoever reaches {host} can read this run; without TLS in front a token is read along, too"
@@ -38,13 +38,13 @@ def web(
 ) -> None:
     """Show a live run in a browser, until interrupted: plots, seeds, each decision with its signature."""
     require("esper web", "web")
-    from esper.web.serving import Place
+    from esper.web.serving import ListenAddress
 
     with suppress(asyncio.CancelledError):  # by SIGTERM, as any server is ended: status 0
-        asyncio.run(_web(either(named, run), Place(host, port, [host, *(allow_host or ())]), token_file, json))
+        asyncio.run(_web(either(named, run), ListenAddress(host, port, [host, *(allow_host or ())]), token_file, json))
 
 
-async def _web(run: str | None, place: Place, token_file: Path | None, as_json: bool) -> None:
+async def _web(run: str | None, address: ListenAddress, token_file: Path | None, as_json: bool) -> None:
     from esper.runtime.watching.live import reach
     from esper.web import serving
     from esper.web.guards import is_loopback
@@ -54,10 +54,10 @@ async def _web(run: str | None, place: Place, token_file: Path | None, as_json: 
     assert this is not None
     loop.add_signal_handler(signal.SIGTERM, this.cancel)
     token, found = chosen(token_file), await reach(run)
-    with serving.bound(place) as listening:
+    with serving.bound(address) as listening:
         async with serving.site_of(found, token) as (site, watch):
-            if not is_loopback(place.host):
-                print(f"esper: warning: {OPEN_TO_OTHERS.format(host=place.host)}", file=sys.stderr)
+            if not is_loopback(address.host):
+                print(f"esper: warning: {OPEN_TO_OTHERS.format(host=address.host)}", file=sys.stderr)
             host, port = listening.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             told = {"address": f"http://{shown}:{port}/", "run": found.run_id, "publishes": token is not None}
@@ -65,4 +65,4 @@ async def _web(run: str | None, place: Place, token_file: Path | None, as_json: 
             print(notation.dumps(told) if as_json else f"{told['address']} ({word})", flush=True)
             # From here on the server hears it, lets its browsers go, and raises it again once it has ended.
             loop.add_signal_handler(signal.SIGTERM, lambda: None)
-            await serving.serve(site, watch, place, listening)
+            await serving.serve(site, watch, address, listening)

@@ -17,7 +17,7 @@ from esper.client import Controller, Receipt
 from esper.errors import CommandFailedError, EsperError
 from esper.leyline.lifecycle import short
 from esper.top import pages
-from esper.top.board import Sight, Style, board
+from esper.top.board import Style, ViewState, board
 from esper.top.dialogs import Ask, Confirm, Page
 from esper.top.form import age, clean
 from esper.top.grammar import parsed
@@ -110,7 +110,7 @@ class TopApp(App[None]):
         if not self.source.trouble:  # else nobody knows who is silent
             self.picture.tick(self.source.now_ms())
         text = Text(no_wrap=True, overflow="crop")
-        lines = board(self.picture, self._sight())
+        lines = board(self.picture, self._view_state())
         for number, line in enumerate(lines):
             text.append(line.text + ("\n" if number < len(lines) - 1 else ""), STYLES[line.style])
         self._board.update(text)
@@ -190,9 +190,9 @@ class TopApp(App[None]):
         except EsperError as error:
             self.say(f"{line}: {error}")
 
-    def _sight(self) -> Sight:
+    def _view_state(self) -> ViewState:
         size = self.size
-        return Sight(
+        return ViewState(
             width=max(size.width, 20),
             height=max(size.height, 8),
             seed=self.seed,

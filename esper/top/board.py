@@ -30,7 +30,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class ViewState:
     """How the picture is looked at: the size of the terminal, the seed under the cursor, and what to say beside it."""
 
     width: int = 80
@@ -43,25 +43,25 @@ class Sight:
     unread: str = ""  # streams that this user may not read
 
 
-def board(picture: Picture, sight: Sight) -> list[Line]:
+def board(picture: Picture, view: ViewState) -> list[Line]:
     """As many lines as the terminal has, none wider than it is."""
     tables = (
-        panes.workers(picture, sight.width),
-        panes.seeds(picture, sight.width - 2),
-        panes.orders(picture, sight.width, sight.zone),
+        panes.workers(picture, view.width),
+        panes.seeds(picture, view.width - 2),
+        panes.orders(picture, view.width, view.zone),
     )
     fixed = _fixed(picture)
-    room = sight.height - NOT_ROWS - len(fixed)
+    room = view.height - NOT_ROWS - len(fixed)
     shares = dealt(room, [len(table.lines) for table in tables])
-    lines = [_title(picture, sight), *_table(tables[0], shares[0]), Line("")]
-    lines += [*_seeds(tables[1], shares[1], picture, sight), Line("")]
+    lines = [_title(picture, view), *_table(tables[0], shares[0]), Line("")]
+    lines += [*_seeds(tables[1], shares[1], picture, view), Line("")]
     lines += [*fixed, Line(""), *_table(tables[2], shares[2])]
-    num_rows = max(0, sight.height - 2)
+    num_rows = max(0, view.height - 2)
     body = lines[:num_rows]
     body += [Line("")] * (num_rows - len(body))
-    keys = f" {READING_KEYS if sight.read_only else KEYS}".ljust(sight.width)
-    whole_board = [*body, _notice(sight), Line(keys, "bar")][: sight.height]
-    return [Line(clip(each.text, sight.width), each.style) for each in whole_board]
+    keys = f" {READING_KEYS if view.read_only else KEYS}".ljust(view.width)
+    whole_board = [*body, _notice(view), Line(keys, "bar")][: view.height]
+    return [Line(clip(each.text, view.width), each.style) for each in whole_board]
 
 
 def dealt(room: int, wanted: Sequence[int]) -> list[int]:
@@ -86,13 +86,13 @@ def visible(rows: Sequence[str], room: int, cursor: int) -> tuple[list[str], int
     return [*shown, f"... {len(rows) - room} more"], start
 
 
-def _title(picture: Picture, sight: Sight) -> Line:
+def _title(picture: Picture, view: ViewState) -> Line:
     beats = [worker.beat for worker in picture.workers.ordered]
     step = whole(max((beat.step for beat in beats), default=None)) if beats else "-"
     known, size = len(beats), picture.workers.world_size
     left = f" esper top  {picture.run_id}  {_doing(picture)}  {known}/{size or '?'} workers  step {step}"
-    right = clock(picture.now_ms, sight.zone) + " "
-    room = max(0, sight.width - len(right))
+    right = clock(picture.now_ms, view.zone) + " "
+    room = max(0, view.width - len(right))
     return Line(f"{clip(left, max(0, room - 1)):{room}}{right}", "bar")
 
 
@@ -125,22 +125,22 @@ def _table(pane: Pane, share: int) -> list[Line]:
     return [Line(pane.head, "head"), *map(Line, shown)]
 
 
-def _seeds(pane: Pane, share: int, picture: Picture, sight: Sight) -> list[Line]:
+def _seeds(pane: Pane, share: int, picture: Picture, view: ViewState) -> list[Line]:
     """The cursor is an arrow, so that it shows without any attribute of the terminal."""
     names = [seed.state.seed_id for seed in picture.seeds.ordered]
-    place = names.index(sight.seed) if sight.seed in names else -1
+    place = names.index(view.seed) if view.seed in names else -1
     shown, start = visible(pane.lines, share, max(place, 0))
     lines = [Line("  " + pane.head, "head")]
     for number, text in enumerate(shown, start=start):
         here = number == place and number - start < len(names)
-        lines.append(Line(f"> {text}".ljust(sight.width), "cursor") if here else Line(f"  {text}"))
+        lines.append(Line(f"> {text}".ljust(view.width), "cursor") if here else Line(f"  {text}"))
     return lines
 
 
-def _notice(sight: Sight) -> Line:
-    if sight.trouble:
-        return Line(f"OLD DATA {sight.trouble}", "bold")
-    if sight.notice:
-        return Line(sight.notice, "bold")
-    told = [f"this user may not read {sight.unread}"] * bool(sight.unread)
-    return Line("; ".join([*told, *[f"read-only: {sight.read_only}"] * bool(sight.read_only)]))
+def _notice(view: ViewState) -> Line:
+    if view.trouble:
+        return Line(f"OLD DATA {view.trouble}", "bold")
+    if view.notice:
+        return Line(view.notice, "bold")
+    told = [f"this user may not read {view.unread}"] * bool(view.unread)
+    return Line("; ".join([*told, *[f"read-only: {view.read_only}"] * bool(view.read_only)]))

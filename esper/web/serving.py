@@ -46,7 +46,7 @@ heartbeats, which go further. Older states and aggregates are read spread."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ListenAddress:
     """Where it listens, and by which names beside localhost and addresses it answers."""
 
     host: str
@@ -117,9 +117,9 @@ async def tell(site: Site, watch: Watch) -> None:
             site.feed.keep_alive()
 
 
-async def serve(site: Site, watch: Watch, place: Place, listening: socket.socket) -> None:
+async def serve(site: Site, watch: Watch, address: ListenAddress, listening: socket.socket) -> None:
     """Answer until interrupted; what goes wrong for good with the reading or the telling is raised here."""
-    server = Server(application(site, place.names), site.feed)
+    server = Server(application(site, address.names), site.feed)
     telling = asyncio.create_task(tell(site, watch))
     telling.add_done_callback(server.leave)
     try:
@@ -133,17 +133,17 @@ async def serve(site: Site, watch: Watch, place: Place, listening: socket.socket
         telling.result()
 
 
-def bound(place: Place) -> socket.socket:
+def bound(address: ListenAddress) -> socket.socket:
     """Listening already, so that whoever is told the address is answered. SettingError: it is taken."""
-    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((place.host, place.port))
+        listening.bind((address.host, address.port))
         listening.listen()
     except (OSError, TypeError) as error:  # the latter of a name that cannot be encoded
         listening.close()
-        where, why = f"{place.host}:{place.port}", getattr(error, "strerror", None) or error
+        where, why = f"{address.host}:{address.port}", getattr(error, "strerror", None) or error
         raise SettingError("--host, --port", where, f"an address that is free ({why})") from error
     return listening
 

@@ -12,7 +12,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import DORMANT, EMBARGOED, FOSSILIZED, TERMINATED, TRAINING
 from esper.top import pages
 from esper.top.app import TopApp
-from esper.top.board import Sight, board, dealt
+from esper.top.board import ViewState, board, dealt
 from esper.view.picture import Picture
 from tests.sealed import RUN
 from tests.top_kit import Still, drawn, require_as_kept, screen
@@ -103,7 +103,7 @@ def test_a_screen_is_never_wider_or_higher_than_the_terminal(width: int, height:
     for number in range(40):
         picture.note(beat("worker-0", 9_000 + number, seed(f"seed-{number:02}", Stage.SEED_STAGE_TRAINING)))
 
-    lines = board(picture, Sight(width, height, seed="seed-30"))
+    lines = board(picture, ViewState(width, height, seed="seed-30"))
 
     assert len(lines) == height
     assert max(len(line.text) for line in lines) <= width
@@ -113,7 +113,7 @@ def test_the_chosen_seed_is_seen_however_many_there_are() -> None:
     picture = Picture(RUN)
     picture.note(beat("worker-0", 0, *(seed(f"seed-{n:02}", Stage.SEED_STAGE_TRAINING) for n in range(40))))
 
-    lines = [line.text for line in board(picture, Sight(80, 24, seed="seed-30"))]
+    lines = [line.text for line in board(picture, ViewState(80, 24, seed="seed-30"))]
 
     assert [line.split()[:2] for line in lines if line.startswith("> ")] == [[">", "seed-30"]]
 
@@ -122,14 +122,14 @@ def test_what_a_run_says_cannot_move_the_cursor_of_a_terminal() -> None:
     picture = Picture(RUN)
     picture.note(beat("worker-0", 0, seed("s0", Stage.SEED_STAGE_TRAINING, site="\x1b[2Jhead")))
 
-    assert all(line.text.isprintable() for line in board(picture, Sight(80, 24, trouble="\x1b]0;x\x07")))
+    assert all(line.text.isprintable() for line in board(picture, ViewState(80, 24, trouble="\x1b]0;x\x07")))
 
 
 def test_what_is_not_ascii_is_a_question_mark_of_one_column() -> None:
     picture = Picture(RUN)
     picture.note(beat("worker-0", 0, seed("s\N{GREEK SMALL LETTER MU}0", Stage.SEED_STAGE_TRAINING, site="\u6f22")))
 
-    lines = [line.text for line in board(picture, Sight(80, 24))]
+    lines = [line.text for line in board(picture, ViewState(80, 24))]
 
     assert all(line.isascii() for line in lines)
     assert [line.split()[:2] for line in lines if "TRAINING" in line] == [["s?0", "?"]]
@@ -140,7 +140,7 @@ def test_a_lag_and_a_step_are_told_whole_where_they_are_large() -> None:
     picture.note(beat("worker-0", 0, step=12_345_678))
     picture.look(Look(lags={("commands", "worker-0"): 12_345}))
 
-    row = next(line.text for line in board(picture, Sight(80, 24)) if line.text.startswith("worker-0"))
+    row = next(line.text for line in board(picture, ViewState(80, 24)) if line.text.startswith("worker-0"))
 
     assert "12,345,678" in row and " 12,345 " in row
 
@@ -153,7 +153,7 @@ def test_a_gain_has_its_interval_where_there_is_room_for_it(width: int, shown: s
     stands = seed("s0", Stage.SEED_STAGE_PROBATIONARY)
     picture.note(beat("worker-0", 0, stands, report=pb.WorkerReport(worker="worker-0", seeds=[told])))
 
-    row = next(line.text for line in board(picture, Sight(width, 24)) if "PROBATIONARY" in line.text)
+    row = next(line.text for line in board(picture, ViewState(width, 24)) if "PROBATIONARY" in line.text)
 
     assert row.endswith(f" {shown}")
 
@@ -175,7 +175,7 @@ def test_a_lane_ends_where_the_seed_was_lost_and_nowhere_else(
     for number, stage in enumerate(stages, 1):
         picture.note(beat("worker-0", number, seed("s0", stage, stage_since_step=10 * number), step=10 * number))
 
-    row = next(line.text for line in board(picture, Sight(80, 24)) if line.text.startswith("  s0"))
+    row = next(line.text for line in board(picture, ViewState(80, 24)) if line.text.startswith("  s0"))
 
     assert row.split()[2] == lane
 
@@ -186,7 +186,7 @@ def test_a_run_whose_workers_have_all_said_their_last_words_is_ended() -> None:
         picture.note(beat(worker, at_ms))
     for at_ms, worker in ((10, "worker-0"), (11, "worker-1")):
         picture.note(beat(worker, at_ms, report=pb.WorkerReport(worker=worker)))
-        doing.append(board(picture, Sight(80, 24))[0].text.split()[3])
+        doing.append(board(picture, ViewState(80, 24))[0].text.split()[3])
 
     assert doing == ["running", "ended"]
 
@@ -195,7 +195,7 @@ def test_totals_that_may_not_be_read_are_a_dash_and_not_none_lost() -> None:
     picture, told = Picture(RUN), []
     for totals_read in (None, totals(64, 2, 1)):
         picture.look(Look(totals=totals_read))
-        told += [line.text for line in board(picture, Sight(80, 24)) if line.text.startswith("TELEMETRY")]
+        told += [line.text for line in board(picture, ViewState(80, 24)) if line.text.startswith("TELEMETRY")]
 
     assert told == [
         "TELEMETRY packets -/s  regional - (-)  global - (-)  lost -",
@@ -206,10 +206,10 @@ def test_totals_that_may_not_be_read_are_a_dash_and_not_none_lost() -> None:
 def test_old_data_and_a_missing_key_are_said() -> None:
     picture = Picture(RUN)
 
-    trouble = [line.text for line in board(picture, Sight(trouble="no answer"))]
-    reading = [line.text for line in board(picture, Sight(read_only="no key"))]
+    trouble = [line.text for line in board(picture, ViewState(trouble="no answer"))]
+    reading = [line.text for line in board(picture, ViewState(read_only="no key"))]
 
-    kept = [line.text for line in board(picture, Sight(unread="decisions, state"))]
+    kept = [line.text for line in board(picture, ViewState(unread="decisions, state"))]
     assert "this user may not read decisions, state" in kept
     assert "OLD DATA no answer" in trouble
     assert "read-only: no key" in reading

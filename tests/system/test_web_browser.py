@@ -19,7 +19,7 @@ from esper.bus.publisher import Publisher
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.runtime.watching.live import reach
-from esper.web.serving import Place, bound, serve, site_of
+from esper.web.serving import ListenAddress, bound, serve, site_of
 from esper.web.tokens import Token
 from tests.rounds import seed_command
 from tests.scripted import ScriptedRun, accepted, applied, seed_state
@@ -77,11 +77,11 @@ async def showing(run: ScriptedRun, token: str = "", width: int = 1280) -> Async
     """The run's site behind a port of this machine, and a browser of this width."""
     give_observer(run)
     await run.beat(1, seed_state("s0", TRAINING), seed_state(HOSTILE, BLENDING), seed_state(LONG, TRAINING))
-    place = Place("127.0.0.1", 0)
+    address = ListenAddress("127.0.0.1", 0)
     found = await reach(run.name)
-    with bound(place) as listening:
+    with bound(address) as listening:
         async with site_of(found, Token(token) if token else None) as (site, watch), chromium() as browser:
-            serving = asyncio.create_task(serve(site, watch, place, listening))
+            serving = asyncio.create_task(serve(site, watch, address, listening))
             page = await browser.new_page(viewport={"width": width, "height": 800})
             shown = Shown(page, f"http://localhost:{listening.getsockname()[1]}", run)
             page.on("console", lambda said: shown.troubles.append(said.text) if said.type != "log" else None)

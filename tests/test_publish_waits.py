@@ -11,7 +11,7 @@ import pytest
 from esper.bus import connect
 from esper.bus.embedded import EmbeddedRedis
 from esper.cli import waiting
-from esper.cli.waiting import Patience, UnseenError
+from esper.cli.waiting import Deadline, UnseenError
 from esper.client import Controller
 from tests.bus_kit import standing_still
 from tests.cli_kit import called
@@ -41,11 +41,11 @@ async def test_a_redis_that_hangs_from_the_start_has_taken_no_command(run: Scrip
 
 
 async def test_a_redis_that_hangs_at_the_command_may_have_taken_it(run: ScriptedRun, server: EmbeddedRedis) -> None:
-    patience = Patience(SHORT_S)
+    deadline = Deadline(SHORT_S)
 
     async with Controller.connect(run.name) as controller:
         with standing_still(server), pytest.raises(UnseenError) as caught:
-            async with patience.sending(controller):
+            async with deadline.sending(controller):
                 await controller.within(SHORT_S).pause()
 
     assert str(caught.value) == (
@@ -62,7 +62,7 @@ async def test_without_a_time_a_command_that_is_lost_may_yet_take_effect(
     async with Controller.connect(run.name) as controller:
         server.kill()
         with pytest.raises(UnseenError) as caught:
-            async with Patience(None).sending(controller):
+            async with Deadline(None).sending(controller):
                 await controller.pause()
 
     assert caught.value.fate == "the command may be on its stream all the same: `esper audit` tells"
@@ -75,7 +75,7 @@ async def test_a_redis_that_hangs_before_the_verdict_is_named_beside_the_coordin
     async with Controller.connect(run.name) as controller:
         receipt = await controller.pause()
         with standing_still(server), pytest.raises(UnseenError) as caught:
-            await Patience(SHORT_S).accepted(controller, receipt)
+            await Deadline(SHORT_S).accepted(controller, receipt)
 
     assert str(caught.value) == (
         f"command {receipt.command_id}: no answer after 0.2 s from coordinator, nor does Redis answer; "
@@ -89,7 +89,7 @@ async def test_what_was_accepted_takes_effect_though_redis_hangs_since(run: Scri
         await run.answer(accepted(receipt.command_id, receipt.entry_id))
         acceptance = await receipt.accepted()
         with standing_still(server), pytest.raises(UnseenError) as caught:
-            await Patience(SHORT_S).applied(controller, receipt, acceptance)
+            await Deadline(SHORT_S).applied(controller, receipt, acceptance)
 
     assert str(caught.value) == (
         f"command {receipt.command_id}: no answer after 0.2 s from 2 workers not yet heard of, nor does Redis answer; "
@@ -110,7 +110,7 @@ async def test_a_rank_that_is_late_is_named_alone_where_redis_answers(
         while not receipt.outcomes:
             await asyncio.sleep(0.01)
         with pytest.raises(UnseenError) as caught:
-            await Patience(SHORT_S).applied(controller, receipt, acceptance)
+            await Deadline(SHORT_S).applied(controller, receipt, acceptance)
 
     assert "after 0.2 s from worker-1; it was accepted" in str(caught.value)
 

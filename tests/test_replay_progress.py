@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from esper.cli.running.rerun import Patience
+from esper.cli.running.rerun import ReplayProgress
 from esper.leyline import contracts as pb
 from esper.session.replay_link import ReplayLink
 
@@ -20,15 +20,15 @@ def at(link: ReplayLink, step: int) -> None:
 def test_each_half_minute_the_step_of_the_slowest_rank_is_told(tmp_path: Path) -> None:
     links = [ReplayLink(plan, tmp_path / f"report-{plan.rank}.bin") for plan in PLANS]
     told: list[str] = []
-    patience = Patience(tmp_path, PLANS, 1_000.0, told.append)
+    progress = ReplayProgress(tmp_path, PLANS, 1_000.0, told.append)
 
-    patience.look(1_029.9)
+    progress.look(1_029.9)
     at(links[0], 7)
-    patience.look(1_030.0)
+    progress.look(1_030.0)
     for link, step in zip(links, (20_000, 19_990), strict=True):
         at(link, step)
     for now_s in (1_059.9, 1_075.0, 1_104.9):
-        patience.look(now_s)
+        progress.look(now_s)
 
     assert told == [
         "replaying 46100 steps on 2 ranks",

@@ -148,7 +148,7 @@ SOURCES: dict[str, Callable[[str | None], list[str]]] = {
     "phase": partial(words, "esper.leyline.commands:PHASES"),
     "tier": partial(words, "esper.client:TIERS"),
     "emergency level": partial(words, "esper.leyline.commands:LEVELS"),
-    "level": partial(words, "esper.cli.output.sieve:LEVELS"),
+    "level": partial(words, "esper.cli.output.filters:LEVELS"),
     "dead reason": partial(words, "esper.cli.dead:REASONS"),
 }
 """By a parameter's name, or as SOURCE_OF says."""

@@ -19,10 +19,10 @@ from esper.cli import interrupting
 from esper.cli.output.dashboard import show
 from esper.cli.output.terminal import console
 from esper.cli.output.verdict import ending_with
-from esper.cli.running.cast import Cast, cast
+from esper.cli.running.demo_run import DemoRun, demo_run
 from esper.cli.running.fleet import example_file
 from esper.cli.running.summary import shortcomings, summary
-from esper.cli.running.witness import Witness, witness
+from esper.cli.running.watcher import Watcher, watcher
 from esper.errors import EsperError
 from esper.runtime.crew.runfile import RunFile
 
@@ -71,7 +71,7 @@ async def _demo(read: RunFile, seconds: float, as_json: bool) -> tuple[dict[str,
     began = time.monotonic()
     try:
         with console(sys.stderr if as_json else sys.stdout) as screen:
-            async with cast(read, SCRIPTS) as run, witness(run.fleet.record) as seen:
+            async with demo_run(read, SCRIPTS) as run, watcher(run.fleet.record) as seen:
                 failure = await _played(run, seen, screen, seconds)
                 content = summary(seen.collected, wall_s=time.monotonic() - began, failure=failure)
                 if failure := failure or "; ".join(shortcomings(seen.collected)):
@@ -95,7 +95,7 @@ def _close(content: dict[str, Any], path: Path, as_json: bool) -> None:
     console.print(kept, highlight=False, soft_wrap=True, markup=False)
 
 
-async def _played(run: Cast, seen: Witness, console: Console, seconds: float) -> str:
+async def _played(run: DemoRun, seen: Watcher, console: Console, seconds: float) -> str:
     """Why it failed; empty: it did not."""
     progress = Progress()
     screen = asyncio.create_task(show(seen.picture, console, lambda: progress.doing))
@@ -113,7 +113,7 @@ async def _played(run: Cast, seen: Witness, console: Console, seconds: float) ->
     return ""
 
 
-async def _play(run: Cast, seen: Witness, progress: Progress) -> None:
+async def _play(run: DemoRun, seen: Watcher, progress: Progress) -> None:
     """The main job, from the first process to the last packet."""
     run.start()
     run.crew.begin("controller")  # it waits for the workers itself, and comes up meanwhile

@@ -160,21 +160,21 @@ async def _publish(
     operation: Callable[..., Awaitable[Any]], run: str | None, timeout_s: float | None, as_json: bool
 ) -> None:
     """With a timeout: print the acceptance, then what each worker answers. Without: the entry only."""
-    from esper.cli.waiting import Patience
+    from esper.cli.waiting import Deadline
     from esper.client import Controller
 
-    patience = Patience(timeout_s)
+    deadline = Deadline(timeout_s)
     async with AsyncExitStack() as stack:
-        async with patience.connecting():
+        async with deadline.connecting():
             controller = await stack.enter_async_context(Controller.connect(run, name="publish"))
-        async with patience.sending(controller):
-            receipt = await operation(controller.within(patience.left_s))
+        async with deadline.sending(controller):
+            receipt = await operation(controller.within(deadline.left_s))
         told = {"command_id": receipt.command_id, "entry_id": receipt.entry_id}
         print(notation.dumps(told) if as_json else "published {command_id} as {entry_id}".format(**told), flush=True)
         if timeout_s is None:
             return
-        _tell(acceptance := await patience.accepted(controller, receipt), as_json)
-        for outcome in await patience.applied(controller, receipt, acceptance):
+        _tell(acceptance := await deadline.accepted(controller, receipt), as_json)
+        for outcome in await deadline.applied(controller, receipt, acceptance):
             _tell(outcome, as_json)
 
 
@@ -182,11 +182,11 @@ async def _persist(
     operation: Callable[..., Awaitable[Any]], run: str | None, timeout_s: float, attempts: int, as_json: bool
 ) -> None:
     """Until its gate lets it through; print what each worker answers then, and on stderr why it is asked again."""
-    from esper.cli.waiting import Patience, Refusals
+    from esper.cli.waiting import Deadline, Refusals
     from esper.client import Controller
 
     async with AsyncExitStack() as stack:
-        async with Patience(timeout_s).connecting():
+        async with Deadline(timeout_s).connecting():
             controller = await stack.enter_async_context(Controller.connect(run, name="publish"))
         attempt = partial(Refusals(attempts, timeout_s).heard, partial(operation, controller.within(timeout_s)))
         for outcome in await controller.persist(attempt, attempts=attempts, timeout_s=timeout_s):

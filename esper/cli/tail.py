@@ -15,8 +15,8 @@ import typer
 from esper.cli.options import AsJson, NamedRun, SameRun, Since, Until, either
 
 if TYPE_CHECKING:
+    from esper.cli.output.filters import Filter
     from esper.cli.output.passages import Passage
-    from esper.cli.output.sieve import Sieve
     from esper.leyline.seal import Opened
 
 Tier = Annotated[str, typer.Option(help="worker (telemetry), region (regional), global, receipts or state.")]
@@ -45,12 +45,12 @@ def tail(
     json: AsJson = False,
 ) -> None:
     """Follow telemetry, receipts or states of a live run. With --until it ends there."""
+    from esper.cli.output.filters import Filter
     from esper.cli.output.passages import Passage
-    from esper.cli.output.sieve import Sieve
 
     follows = (last is None and not until) if follow is None else follow
     passage = Passage.of(since, until, last, follows, time.time())
-    asyncio.run(_tail(either(named, run), tier, passage, Sieve(source, level, metric), Printing(count, json)))
+    asyncio.run(_tail(either(named, run), tier, passage, Filter(source, level, metric), Printing(count, json)))
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Printing:
         return self.num_shown != self.count
 
 
-async def _tail(run: str | None, tier: str, passage: Passage, sieve: Sieve, printing: Printing) -> None:
+async def _tail(run: str | None, tier: str, passage: Passage, wanted: Filter, printing: Printing) -> None:
     from esper.bus import connect
     from esper.cli.output.passages import Reading
     from esper.client import Controller
@@ -80,7 +80,7 @@ async def _tail(run: str | None, tier: str, passage: Passage, sieve: Sieve, prin
     async with AsyncExitStack() as stack:
         follower = await stack.enter_async_context(Controller.connect(run, name="tail"))
         redis = await stack.enter_async_context(connect.reader(found.redis_url))
-        reading = Reading(redis, follower.observer, await follower.streams(tier), sieve.left)
+        reading = Reading(redis, follower.observer, await follower.streams(tier), wanted.left)
         messages = await stack.enter_async_context(aclosing(reading.messages(passage)))
         async for opened in messages:
             if not printing.show(opened):

@@ -32,7 +32,7 @@ class UnseenError(EsperError):
 
 
 @dataclass
-class Patience:
+class Deadline:
     """Seconds from the first call to the last answer; none, or 0: Redis has as long as it may always take."""
 
     seconds: float | None

@@ -30,7 +30,7 @@ class ReplayFailedError(EsperError):
     """A rank did not come to its end."""
 
 
-class Patience:
+class ReplayProgress:
     """Tells whoever waits for a replay that it has begun, and now and then how far it is. Knows no clock."""
 
     def __init__(self, folder: Path, made: Sequence[pb.ReplayPlan], now_s: float, tell: Callable[[str], None]) -> None:
@@ -48,13 +48,13 @@ class Patience:
 
 def train(folder: Path, made: Sequence[pb.ReplayPlan], arguments: Sequence[str], deadline: float) -> None:
     """Every rank in a process of its own, to its end; the first that fails ends the others."""
-    patience = Patience(folder, made, time.monotonic(), say_aside)
+    progress = ReplayProgress(folder, made, time.monotonic(), say_aside)
     port = free_port()
     logs = [folder / f"rank-{plan.rank}.log" for plan in made]
     ranks = [_start(folder, plan, arguments, port, path) for plan, path in zip(made, logs, strict=True)]
     try:
         while running := [rank for rank in ranks if rank.poll() is None]:
-            patience.look(time.monotonic())
+            progress.look(time.monotonic())
             if time.monotonic() > deadline:
                 raise ReplayFailedError("the replay took longer than --timeout allows")
             failed = [number for number, rank in enumerate(ranks) if rank.poll() not in (None, 0)]

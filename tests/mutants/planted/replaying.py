@@ -130,7 +130,7 @@ MUTANTS = (
     ),
     Mutant(
         "level_left_out_of_account",
-        "esper/cli/output/sieve.py",
+        "esper/cli/output/filters.py",
         "return not self.level or rank(level) >= rank(LEVELS[self.level])",
         "return True",
         ("tests/long/test_tail_passages.py::test_aggregates_are_chosen_by_level_and_their_metrics_by_name",),

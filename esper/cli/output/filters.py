@@ -24,7 +24,7 @@ M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
-class Sieve:
+class Filter:
     """Globs of sources and metrics, and the lowest level; empty: all. What it leaves is a copy."""
 
     source: str = ""

@@ -24,7 +24,7 @@ POLL_S = 0.2
 STREAMS = ("receipts", "decisions", "heartbeats")
 
 
-class Witness:
+class Watcher:
     """Collects what a run says; `changed` is set at each message. What it reads is never acknowledged."""
 
     def __init__(self, run_id: str) -> None:
@@ -79,9 +79,9 @@ class Witness:
 
 
 @asynccontextmanager
-async def witness(record: RunRecord) -> AsyncIterator[Witness]:
-    """A witness of a live run, for as long as the context lasts."""
-    seen = Witness(record.run_id)
+async def watcher(record: RunRecord) -> AsyncIterator[Watcher]:
+    """A watcher of a live run, for as long as the context lasts."""
+    seen = Watcher(record.run_id)
     keys = RoleKeyring.load(record.keyring("observer"))
     async with connect.reader(record.reach) as reader, connect.writer(record.reach) as writer:
         observer = await observing(keys, "witness", reader, writer)

@@ -11,7 +11,7 @@ import pytest
 
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.runs import RunRecord
-from esper.cli.running.cast import Cast, ToldToEndError, once
+from esper.cli.running.demo_run import DemoRun, ToldToEndError, once
 from esper.cli.running.fleet import Fleet, example_file
 from esper.cli.running.keeping import KeptRedis, drained_at_end
 from esper.cli.running.plan import Place
@@ -23,7 +23,7 @@ from esper.runtime.crew.unit import Plan, State, Unit
 from tests.bus_kit import own_server
 from tests.crew_kit import STAY, plan
 
-Made = Callable[..., Cast]
+Made = Callable[..., DemoRun]
 
 
 async def at_once(role: str) -> None:
@@ -36,15 +36,15 @@ async def never() -> None:
 
 @pytest.fixture
 async def made(tmp_path: Path) -> AsyncIterator[Made]:
-    """Makes a cast of shells; scripts are those whose role is controller."""
+    """Makes a run of shells; scripts are those whose role is controller."""
     crews: list[Crew] = []
 
-    def make(*plans: Plan, redis: EmbeddedRedis | None = None) -> Cast:
+    def make(*plans: Plan, redis: EmbeddedRedis | None = None) -> DemoRun:
         server = None if redis is None else KeptRedis(redis, Restart(limit=0), Notes(), tmp_path / "logs")
         crews.append(Crew([[Unit(each, tmp_path, {}, Notes()) for each in plans]], at_once, Notes(), 30.0, server))
         record = RunRecord("run", "run", "unix:///nowhere", tmp_path)
         scripts = tuple(each.name for each in plans if each.role == "controller")
-        return Cast(Fleet(example_file(), Place(record, tmp_path), redis), crews[-1], scripts)
+        return DemoRun(Fleet(example_file(), Place(record, tmp_path), redis), crews[-1], scripts)
 
     yield make
     for crew in crews:
@@ -56,22 +56,22 @@ def script(name: str, words: str) -> Plan:
 
 
 async def test_the_death_of_a_process_ends_the_work_with_its_last_words(made: Made) -> None:
-    cast = made(once(plan("good", STAY)), once(plan("bad", "echo 'port 80 is taken'; exit 1", essential=False)))
-    cast.start()
+    run = made(once(plan("good", STAY)), once(plan("bad", "echo 'port 80 is taken'; exit 1", essential=False)))
+    run.start()
 
     with pytest.raises(ProcessDiedError, match=r"(?s)bad ended with exit code 1.*port 80 is taken"):
-        await cast.guard(never())
+        await run.guard(never())
 
 
 async def test_an_error_of_the_work_itself_comes_through(made: Made) -> None:
     async def fail() -> None:
         raise KeyError("mine")
 
-    cast = made(once(plan("good", STAY)))
-    cast.start()
+    run = made(once(plan("good", STAY)))
+    run.start()
 
     with pytest.raises(KeyError, match="mine"):
-        await cast.guard(fail())
+        await run.guard(fail())
 
 
 @pytest.fixture
@@ -100,72 +100,72 @@ async def test_what_goes_wrong_at_the_end_alone_is_told(wrong: Crew) -> None:
 
 
 async def test_scripts_wait_until_they_are_begun_and_then_have_their_say(made: Made, tmp_path: Path) -> None:
-    cast = made(once(plan("server", STAY)), script("first", "echo one"), script("second", "echo two; exit 3"))
-    cast.start()
+    run = made(once(plan("server", STAY)), script("first", "echo one"), script("second", "echo two; exit 3"))
+    run.start()
 
-    cast.crew.begin("first")
-    await cast.guard(cast.crew.done("first"))
-    states = [unit.state for unit in cast.crew.units]
-    cast.crew.begin("second")
+    run.crew.begin("first")
+    await run.guard(run.crew.done("first"))
+    states = [unit.state for unit in run.crew.units]
+    run.crew.begin("second")
     with pytest.raises(ProcessDiedError, match=r"(?s)second ended with exit code 3.*two"):
-        await cast.guard(cast.crew.done("second"))
+        await run.guard(run.crew.done("second"))
 
     assert states[1:] == [State.DONE, State.STOPPED]
     assert (tmp_path / "first.log").read_text() == "one\n"
 
 
 async def test_a_script_that_ends_beside_other_work_is_done_whenever_that_is_asked(made: Made) -> None:
-    cast = made(once(plan("server", STAY)), script("first", "true"), script("second", "exit 3"))
-    cast.start()
-    cast.crew.begin("first")
+    run = made(once(plan("server", STAY)), script("first", "true"), script("second", "exit 3"))
+    run.start()
+    run.crew.begin("first")
 
     async def work() -> None:
-        while cast.crew.units[1].state is not State.DONE:
+        while run.crew.units[1].state is not State.DONE:
             await asyncio.sleep(0)
-        await cast.crew.done("first")
-        cast.crew.begin("second")
+        await run.crew.done("first")
+        run.crew.begin("second")
         await never()
 
     with pytest.raises(ProcessDiedError, match="second ended with exit code 3"):
-        await cast.guard(work())
+        await run.guard(work())
 
 
 async def test_a_server_that_dies_after_the_training_ends_the_work_too(made: Made, tmp_path: Path) -> None:
     stop, die = tmp_path / "stop", tmp_path / "die"
     waits = "while [ ! -e {} ]; do sleep 0.01; done; exit {}"
     trainer = plan("trainer", waits.format(stop, 0), role="trainer", may_end=True, stop_file=stop)
-    cast = made(once(trainer), once(plan("global", waits.format(die, 4))))
-    cast.start()
+    run = made(once(trainer), once(plan("global", waits.format(die, 4))))
+    run.start()
 
     async def work() -> None:
-        cast.ask_trainers_to_end()
-        while cast.crew.units[0].state is not State.DONE:
+        run.ask_trainers_to_end()
+        while run.crew.units[0].state is not State.DONE:
             await asyncio.sleep(0)
         die.touch()
         await never()
 
     with pytest.raises(ProcessDiedError, match="global ended with exit code 4"):
-        await cast.guard(work())
+        await run.guard(work())
 
 
 async def test_who_has_it_end_before_its_work_is_done_is_told_of(made: Made) -> None:
-    cast = made(once(plan("server", STAY)))
-    cast.start()
+    run = made(once(plan("server", STAY)))
+    run.start()
 
     async def work() -> None:
-        cast.crew.stopping.set()
+        run.crew.stopping.set()
         await never()
 
     with pytest.raises(ToldToEndError):
-        await cast.guard(work())
+        await run.guard(work())
 
 
 async def test_a_redis_that_has_died_is_what_went_wrong_whoever_met_it_first(
     made: Made, short_directory: Path, tmp_path: Path
 ) -> None:
     with own_server(short_directory) as server:
-        cast = made(once(plan("server", STAY)), redis=server)
-        cast.start()
+        run = made(once(plan("server", STAY)), redis=server)
+        run.start()
 
         async def work() -> Any:
             assert server.process is not None
@@ -174,6 +174,6 @@ async def test_a_redis_that_has_died_is_what_went_wrong_whoever_met_it_first(
             raise ToldToEndError
 
         with pytest.raises(ProcessDiedError, match=r"redis ended with signal SIGKILL; the end of .*/logs/redis\.log"):
-            await cast.guard(work())
+            await run.guard(work())
 
     assert "ready to accept connections" in (tmp_path / "logs" / "redis.log").read_text()

@@ -32,7 +32,7 @@ class ToldToEndError(EsperError):
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class DemoRun:
     """One run, and a controller's scripts that are played in it, each begun when its time has come."""
 
     fleet: Fleet
@@ -66,7 +66,7 @@ class Cast:
 
 
 @asynccontextmanager
-async def cast(read: RunFile, scripts: dict[str, str]) -> AsyncIterator[Cast]:
+async def demo_run(read: RunFile, scripts: dict[str, str]) -> AsyncIterator[DemoRun]:
     """A run with these scripts, by the module of each; whatever was started is gone before the run's log is kept."""
     process = {
         name: Process(command=["python", "-m", module], keys=Role.CONTROLLER) for name, module in scripts.items()
@@ -76,7 +76,7 @@ async def cast(read: RunFile, scripts: dict[str, str]) -> AsyncIterator[Cast]:
         at_once = [once(plan) for tier in planned(played, run.place) for plan in tier]
         with log_to(run.place.logs / f"{read.name}.log"):
             async with kept(run, [at_once]) as crew, drained_at_end(crew):
-                yield Cast(run, crew, tuple(scripts))
+                yield DemoRun(run, crew, tuple(scripts))
 
 
 def once(plan: Plan) -> Plan:

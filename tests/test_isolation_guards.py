@@ -13,7 +13,10 @@ from esper.kasmina.gates.evidence import Sources
 from esper.kasmina.moves import Outcome
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from esper.leyline import contracts as pb
+from esper.leyline.validate.messages import validate
+from esper.leyline.validate.rounds import worker_report
 from tests.clocks import Clock
+from tests.rounds import vote
 from tests.seed_kit import APPLIED, FAILED, SETTINGS, Bench, Op, Reason, batch, new_host
 
 
@@ -105,3 +108,23 @@ def test_an_open_recompile_breaker_refuses_a_graft() -> None:
     outcome = bench.do(Op.SEED_OP_START_GRAFTING)
 
     assert (outcome.reason, bench.stage()) == (Reason.REASON_BREAKER_OPEN, "TRAINING")
+
+
+def test_what_a_seeds_code_raises_at_length_costs_its_rank_no_vote_and_no_report() -> None:
+    bench = Bench()
+    bench.raise_seed("TRAINING")
+    module = bench.executor.seeds["s0"].module
+    assert module is not None
+
+    def fails(*_: object) -> None:
+        raise ValueError("no such luck, " * 1000)
+
+    module.register_forward_pre_hook(fails)
+    bench.host(batch(1)[0])
+    [asked] = bench.executor.requests()
+    culled = bench.executor.request(asked, bench.step, bench.epoch)
+
+    validate(vote(requests=[asked]))
+    validate(pb.CommandReceipt(version=1, command_id="c", worker="w", status=APPLIED, detail=culled.detail))
+    worker_report(pb.WorkerReport(worker="w", seeds=bench.executor.reports()))
+    assert asked.detail.startswith("ValueError: no such luck, no such luck, ")

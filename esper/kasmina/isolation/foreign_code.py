@@ -11,14 +11,17 @@ from torch.utils.checkpoint import _StopRecomputationError
 
 from esper.kernels.regional import Forward
 
+MOST_BYTES = 1000
+
 Made = TypeVar("Made")
 
 
 class BlueprintFault:
-    """What such code raised."""
+    """What such code raised, as far as it goes into votes, receipts and reports: compilers say many thousand bytes."""
 
     def __init__(self, error: Exception) -> None:
-        self.detail = f"{type(error).__name__}: {error}"
+        said = f"{type(error).__name__}: {error}".encode(errors="replace")
+        self.detail = said[:MOST_BYTES].decode(errors="ignore")
 
 
 def guarded(call: Callable[..., Made], *args: Any) -> Made | BlueprintFault:

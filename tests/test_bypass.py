@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -162,3 +164,21 @@ def test_what_lies_at_a_site_before_the_first_step_proves_nothing_of_it() -> Non
     step(run, host, "leaves out", updates=True)
 
     assert run.step_number == 2
+
+
+def test_a_host_whose_gradients_are_of_a_copy_is_told_so_in_the_first_step() -> None:
+    host = new_host()
+    run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body")
+    copied = deepcopy(host)
+    backward(copied, 1)
+
+    with pytest.raises(TrainingError, match=r"fired at body .* a copy of the model .*: leave it out of the sites"):
+        step_by(run, host, copied)
+
+
+def step_by(run: Session, host: Host, copied: Host) -> None:
+    """A step by gradients that were found in a copy."""
+    with run.step():
+        for mine, its in zip(host.parameters(), copied.parameters(), strict=True):
+            mine.grad = its.grad
+        run.optimizer.step()

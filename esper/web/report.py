@@ -71,9 +71,9 @@ def figures(run: Finished) -> dict[str, str]:
         "accuracy": accuracy(run),
         "parameters": equal[run.are_equal],
         "seeds": grown(run.picture),
-        "commands": f"{orders.num_published} published, {orders.num_applied} applied",
+        "commands": f"{orders.num_published:,} published, {orders.num_applied:,} applied",
         "not applied": refused,
-        "rounds": f"{rounds['committed']} committed, {rounds['aborted']} aborted; "
+        "rounds": f"{rounds['committed']:,} committed, {rounds['aborted']:,} aborted; "
         f"p50 {number(latency['p50'])} ms, p99 {number(latency['p99'])} ms",
         **({"rollbacks": rollbacks(run.picture)} if run.picture.seeds.rollbacks else {}),
         "log": f"{checked.num_entries:,} entries; {seals} and {checked.num_signatures} signatures checked: "

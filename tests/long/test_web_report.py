@@ -121,6 +121,18 @@ def test_what_a_leader_decides_after_the_next_was_announced_is_no_round(tmp_path
     assert "1 committed, 0 aborted; p50 5 ms, p99 5 ms" in text_of(page)
 
 
+def test_thousands_of_rounds_are_told_as_thousands_of_steps_are(tmp_path: Path) -> None:
+    writer = Writer()
+    writer.say("decisions", Role.COORDINATOR, "coordinator", pb.LeaderAnnouncement(version=1, lease_token=1, time_ns=1))
+    for number in range(1, 1_001):
+        commit = pb.BarrierCommit(version=1, round=number, digest=bytes(32), lease_token=1)
+        writer.say("decisions", Role.COORDINATOR, "coordinator", commit)
+
+    _, page = reported(writer.save(tmp_path / "run.jsonl"), tmp_path / "report.html")
+
+    assert "1,000 committed, 0 aborted" in text_of(page)
+
+
 def test_parameters_are_equal_where_every_rank_said_so(tmp_path: Path) -> None:
     writer, told = toy(ended=False), []
     for rank, digest in ((0, b"p" * 32), (1, b"q" * 32), (1, b"p" * 32)):

@@ -9,24 +9,27 @@ from typing import Any, TypeVar
 import structlog
 
 from esper.session.carried_out import Orders
+from esper.session.loop_state import LoopState
 from esper.tolaria.checkpoints.rank import Stateful
 
 log = structlog.get_logger()
 
 T = TypeVar("T")
 EPOCH_BEGAN, NUM_BATCHES = "epoch_began", "num_batches"
-LOADER, NUM_ORDERS, ORDERS = "loader", "num_orders", "orders"
+LOADER, LOOP, NUM_ORDERS, ORDERS = "loader", "loop", "num_orders", "orders"
 
 
 class LoopPosition:
     """The first step of this epoch, how many of its batches the steps before this one took, the orders that led here,
-    and the loader's state if attach() was given one. Goes with checkpoints.
+    and the state of what else of the loop attach() was given. Goes with checkpoints.
     """
 
-    def __init__(self, loader: Stateful | None = None, step: Callable[[], int] = lambda: 1) -> None:
+    def __init__(
+        self, loader: Stateful | None = None, step: Callable[[], int] = lambda: 1, loop: LoopState | None = None
+    ) -> None:
         """`step`: the one under way, or the next."""
         self.epoch_began, self.orders = 1, Orders()
-        self._loader, self._step = loader, step
+        self._loader, self._step, self._loop = loader, step, loop or LoopState()
         self._num: int | None = None  # batches of this epoch handed out; None: one a step, or none
         self._before, self._at = 0, 0  # of these before that step
 
@@ -60,15 +63,22 @@ class LoopPosition:
         loader = None if self._loader is None else self._loader.state_dict()
         orders = {NUM_ORDERS: self.orders.num, ORDERS: self.orders.digest.hex()}
         num_batches = None if self._num is None else self._num_before()
-        return {EPOCH_BEGAN: self.epoch_began, NUM_BATCHES: num_batches, LOADER: loader, **orders}
+        return {
+            EPOCH_BEGAN: self.epoch_began,
+            NUM_BATCHES: num_batches,
+            LOADER: loader,
+            **orders,
+            LOOP: self._loop.state_dict(),
+        }
 
     def load_state_dict(self, state: Any) -> None:
-        """Also a loader's alone, as checkpoints had it before, or without the orders."""
+        """Also a loader's alone, as checkpoints had it before, or without the orders or the loop's state."""
         self.orders.num, self.orders.digest = 0, b""
         if isinstance(state, dict) and EPOCH_BEGAN in state:
             self.orders.num = int(state.get(NUM_ORDERS, 0))
             self.orders.digest = bytes.fromhex(state.get(ORDERS, ""))
             self._num, self._at = state.get(NUM_BATCHES), 0
+            self._loop.load_state_dict(state.get(LOOP, {}))
             self.epoch_began, state = int(state[EPOCH_BEGAN]), state.get(LOADER)
         if self._loader is not None and state is not None:
             self._loader.load_state_dict(state)

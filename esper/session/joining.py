@@ -30,6 +30,7 @@ from esper.session.breakers import tell_filling, tell_opened
 from esper.session.checkpointing import Part, open_checkpoints
 from esper.session.exchange import Exchange
 from esper.session.heldout import held_out
+from esper.session.loop_state import LoopState
 from esper.session.options import Place, SessionOptions
 from esper.session.portrait import Portrait
 from esper.session.replay_link import ReplayLink
@@ -157,7 +158,8 @@ class Joining:
 
     def _place_loop(self, session: Session, link: Link | ReplayLink | None) -> None:
         """Where in its data the loop stands, and where a replay ends."""
-        session.position = LoopPosition(self.chosen.loader, lambda: session.step_number)
+        loop = LoopState(self.chosen.schedulers(), self.chosen.scaler)
+        session.position = LoopPosition(self.chosen.loader, lambda: session.step_number, loop)
         if self.chosen.loader is not None:
             session.not_replayable = ""
         if isinstance(link, ReplayLink):

@@ -27,8 +27,8 @@ READY_S = 120.0
 class SessionOptions:
     """Fields are keyword arguments of attach(). An empty name or region is read from ESPER_NAME or ESPER_REGION."""
 
-    scaler: torch.amp.GradScaler | None = None  # of the loop: seeds are unscaled, and skip a step, with the host
-    scheduler: LRScheduler | Sequence[LRScheduler] = ()  # of the optimizer: fossils get groups that it knows
+    scaler: torch.amp.GradScaler | None = None  # of the loop; seeds follow it, and it follows checkpoints
+    scheduler: LRScheduler | Sequence[LRScheduler] | None = None  # of the optimizer; follows fossils and checkpoints
     own_host: bool = False  # True: leases (STEP on "host") govern the optimizer's own steps too
     steps_per_epoch: int = 0  # 0: the loop calls epoch_end() itself
     required: bool = True  # False: train unsteered where the runtime is not ready
@@ -73,7 +73,7 @@ class SessionOptions:
 
     def schedulers(self) -> tuple[LRScheduler, ...]:
         """Of the optimizer, one or several."""
-        given = (self.scheduler,) if isinstance(self.scheduler, LRScheduler) else tuple(self.scheduler)
+        given = (self.scheduler,) if isinstance(self.scheduler, LRScheduler) else tuple(self.scheduler or ())
         for each in given:
             if not isinstance(each, LRScheduler):
                 raise SettingError("scheduler", type(each).__name__, "an LRScheduler of torch.optim, or several")
@@ -84,7 +84,7 @@ class Options(TypedDict, total=False):
     """The same fields, for a type checker and for completion; SessionOptions says what each means."""
 
     scaler: torch.amp.GradScaler | None
-    scheduler: LRScheduler | Sequence[LRScheduler]
+    scheduler: LRScheduler | Sequence[LRScheduler] | None
     own_host: bool
     steps_per_epoch: int
     required: bool

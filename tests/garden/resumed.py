@@ -67,6 +67,9 @@ class Resumed:
         read = loop.reader.num_read
         require(read == (saved.at if self.plan.reads else 0), f"the loader stands at {read}, not at {saved.at}")
         loop.reader.num_read = saved.at
+        own, told = loop.own_state(), ("scheduler", "scaler") if self.plan.manner.tells else ("scaler",)
+        odd = [name for name in told if own.get(name) != saved.own.get(name)]
+        require(not odd, f"resumed, state was not put back of {', '.join(odd)}")
         loop.take_over(copy.deepcopy(saved.own))
         for name, parameter in loop.host.named_parameters():
             kept = saved.gradients[name]

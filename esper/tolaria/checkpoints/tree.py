@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,14 +16,14 @@ from esper.errors import CheckpointError, SettingError
 from esper.tolaria.checkpoints.wrapped import join, take_apart
 
 _PLAIN = (str, bool, int)
-_TAGS = ("$tensor", "$float", "$bytes", "$tuple", "$map", "$array", "$wrapped")
+_TAGS = ("$tensor", "$float", "$bytes", "$tuple", "$map", "$counter", "$array", "$wrapped")
 
 
 def pack(state: Any) -> tuple[Any, bytes]:
     """(tree, safetensors bytes). Raises SettingError, with the place, for anything but data.
 
-    Data are None, str, bool, int, float, bytes, lists, tuples, dicts with keys that are data, numpy arrays and tensors,
-    dense ones or sparse ones of coordinates.
+    Data are None, str, bool, int, float, bytes, lists, tuples, dicts and counters with keys that are data, numpy arrays
+    and tensors, dense ones or sparse ones of coordinates.
     """
     packer = _Packer()
     tree = packer.tree(state, "")
@@ -68,6 +68,8 @@ class _Packer:
             if all(type(key) is str for key in value) and not any(tag in value for tag in _TAGS):
                 return {key: self.tree(each, f"{at}/{key}") for key, each in value.items()}
             return {"$map": [[self.tree(key, at), self.tree(each, f"{at}/{key}")] for key, each in value.items()]}
+        if type(value) is Counter:  # as MultiStepLR has its milestones
+            return {"$counter": self.tree(dict(value), at)}
         if type(value) in (list, tuple):
             items = [self.tree(each, f"{at}/{i}") for i, each in enumerate(value)]
             return items if type(value) is list else {"$tuple": items}
@@ -117,6 +119,8 @@ def _unpacked(tree: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
             return tuple(_unpacked(each, tensors) for each in items)
         case {"$map": pairs}:
             return {_unpacked(key, tensors): _unpacked(each, tensors) for key, each in pairs}
+        case {"$counter": packed}:
+            return Counter(_unpacked(packed, tensors))
         case {"$wrapped": packed}:
             return join(_unpacked(packed, tensors))
         case {"$array": packed}:

@@ -106,8 +106,15 @@ class CheckpointError(EsperError):
         return CheckpointError(self.why, str(path))
 
 
+MOST_LINE = 200
 MOST_LISTED = 20
 MOST_SPELT = 500
+
+
+def first_line(error: BaseException) -> str:
+    """Of what somebody else's code raised, cut where it is long; its type's name, where it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:MOST_LINE] if lines else type(error).__name__
 
 
 def spelt(value: object) -> str:

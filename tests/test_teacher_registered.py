@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from esper.errors import RefusedError
 from esper.kernels.teacher.settings import TeacherSettings
 from esper.leyline import contracts as pb
+from esper.leyline.validate.bounds import SENTENCE_BYTES
 from esper.tolaria.teachers.teachers import ELSEWHERE, Teachers, TeacherSource
 from tests.altered import altered
 from tests.teacher_kit import Professor, Starved, Told, answers, professor, questions, saved, teachers
@@ -189,6 +191,24 @@ def test_a_factory_that_fails_is_refused_with_what_it_raised(tmp_path: Path) -> 
         "teacher's factory is 'KeyError'; expected a model: 'width'"
     )
     assert torch.equal(torch.get_rng_state(), before)
+
+
+class Verbose(Professor):
+    def forward(self, x: Tensor) -> Tensor:
+        raise RuntimeError("what a compiler says\n" * 1000)
+
+
+def verbose() -> Professor:
+    raise RuntimeError("a" * 10_000)
+
+
+@pytest.mark.parametrize("factory", [Verbose, verbose])
+def test_a_refusal_says_no_more_than_a_receipt_can_hold(factory: Callable[[], Professor], tmp_path: Path) -> None:
+    _, digest = saved(professor(), tmp_path)
+
+    said = refusal(teachers(tmp_path, factory=factory, sample=questions(4)), digest)
+
+    assert "RuntimeError" in said and len(said.encode()) < SENTENCE_BYTES
 
 
 def test_a_factory_that_gives_the_student_itself_is_refused_and_the_student_goes_on_learning(tmp_path: Path) -> None:

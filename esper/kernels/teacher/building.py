@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from esper.errors import SettingError
+from esper.errors import SettingError, first_line
 
 # What the user's architecture raises where the sample, or a tensor of the file, is not what it takes.
 FAULTS = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
@@ -32,7 +32,7 @@ def create_teacher_model(config: Architecture) -> nn.Module:
         try:
             return config.factory()
         except FAULTS as error:
-            raise SettingError("teacher's factory", type(error).__name__, f"a model: {error}") from error
+            raise SettingError("teacher's factory", type(error).__name__, f"a model: {first_line(error)}") from error
 
 
 def outline(config: Architecture) -> nn.Module:

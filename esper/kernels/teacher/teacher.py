@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from esper.errors import SettingError
+from esper.errors import SettingError, first_line
 from esper.kernels.teacher import int8
 from esper.kernels.teacher.checkpointing import Segments
 from esper.kernels.teacher.files import TeacherFile
@@ -208,8 +208,3 @@ def _device(settings: TeacherSettings, model: nn.Module) -> torch.device:
         return torch.device(settings.device)
     devices = [each.device for each in model.parameters() if not each.is_meta]
     return devices[0] if devices else torch.device("cpu")
-
-
-def first_line(error: BaseException) -> str:
-    """Of what it says; its name, where it says nothing."""
-    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

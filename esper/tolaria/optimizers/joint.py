@@ -11,6 +11,7 @@ from typing import Protocol
 
 import torch
 
+from esper.errors import first_line
 from esper.tolaria.optimizers import moments
 from esper.tolaria.optimizers.kinds import SGD, Kind
 from esper.tolaria.optimizers.seed_optimizer import SeedOptimizer
@@ -78,7 +79,7 @@ class JointStep:
             try:
                 self._step(kind, seeds)
             except STEP_FAULTS as error:
-                detail = f"the step of {kind.name} raised {type(error).__name__}: {str(error)[:200]}"
+                detail = f"the step of {kind.name} raised {type(error).__name__}: {first_line(error)}"
                 faults += [StepFault.of(seed, detail, raised=True) for seed in seeds]
                 continue
             for seed in seeds:

@@ -9,13 +9,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from esper.errors import SettingError
+from esper.errors import SettingError, first_line
 from esper.kernels.distillation import StaticKDLoss
 from esper.kernels.teacher.building import FAULTS, outline
 from esper.kernels.teacher.divergence import divergence
 from esper.kernels.teacher.files import SUFFIX, require_digest
 from esper.kernels.teacher.settings import TeacherSettings
-from esper.kernels.teacher.teacher import WARNING, CheckpointedTeacher, Tell, first_line
+from esper.kernels.teacher.teacher import WARNING, CheckpointedTeacher, Tell
 from esper.kernels.teacher.telemetry import CheckpointTelemetry
 
 NUM_LISTED = 5
@@ -65,7 +65,9 @@ class TeacherSource:
         try:
             finite = bool(torch.isfinite(teacher(sample)).all())
         except FAULTS as error:
-            raise SettingError("teacher's forward of the sample", type(error).__name__, f"logits: {error}") from error
+            raise SettingError(
+                "teacher's forward of the sample", type(error).__name__, f"logits: {first_line(error)}"
+            ) from error
         if not finite:
             raise SettingError("teacher's logits of the sample", "not finite", "finite numbers")
         return measured | _precision(teacher, sample, tell) | _checkpointing(teacher, sample, tell)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from esper.errors import RefusedError, SettingError
+from esper.errors import RefusedError, SettingError, first_line
 from esper.kernels.teacher.divergence import divergence
 from esper.kernels.teacher.memory import is_out_of_memory
 from esper.kernels.teacher.teacher import INFO, WARNING, CheckpointedTeacher, Tell, silent
@@ -143,7 +143,7 @@ class Teachers:
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            self._drop(self.current.digest, str(error).splitlines()[0][:200])
+            self._drop(self.current.digest, first_line(error))
             return None
         self.faults.note(logits, self.source.loss.dim)
         return logits

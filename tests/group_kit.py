@@ -6,10 +6,10 @@ import faulthandler
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -18,7 +18,10 @@ PATIENCE_S = 120.0
 
 
 class Forked(Generic[T]):
-    """A process that says what `body()` returns, and lives until it is let go: others may still read what it holds."""
+    """A process that says what `body()` returns, and lives until it is ended: others may still read what it holds.
+
+    It ends with the test's process, too.
+    """
 
     def __init__(self, body: Callable[[], T], errors: Path) -> None:
         context: Any = get_context("fork")
@@ -39,25 +42,30 @@ class Forked(Generic[T]):
             raise AssertionError(self._told("died")) from None
         return said
 
-    def let_go(self) -> None:
-        self._line.send("go")
+    def end(self) -> None:
+        self._process.kill()
+        self._process.join()
 
     def _told(self, how: str) -> str:
         self._process.join(10.0)
         return f"it {how}, and ended with {self._process.exitcode}:\n{self._errors.read_text()}"
 
 
-def forked(bodies: Sequence[Callable[[], T]], folder: Path) -> list[Forked[T]]:
-    return [Forked(body, folder / f"stderr-{number}") for number, body in enumerate(bodies)]
+@contextmanager
+def forked(bodies: Sequence[Callable[[], T]], folder: Path) -> Iterator[list[Forked[T]]]:
+    """So many ranks, none of which outlives the context."""
+    ranks = [Forked(body, folder / f"stderr-{number}") for number, body in enumerate(bodies)]
+    try:
+        yield ranks
+    finally:
+        for each in ranks:
+            each.end()
 
 
 def said_by_all(bodies: Sequence[Callable[[], T]], folder: Path) -> list[T]:
     """By each of so many ranks."""
-    ranks = forked(bodies, folder)
-    said = [each.said() for each in ranks]
-    for each in ranks:
-        each.let_go()
-    return said
+    with forked(bodies, folder) as ranks:
+        return [each.said() for each in ranks]
 
 
 def _run(body: Callable[[], object], line: Connection, errors: Path) -> None:
@@ -65,6 +73,7 @@ def _run(body: Callable[[], object], line: Connection, errors: Path) -> None:
     os.dup2(sys.stderr.fileno(), 2)
     faulthandler.enable(sys.stderr)
     line.send(body())
-    with suppress(EOFError):
-        line.recv()
+    parent = parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
     os._exit(0)

@@ -110,8 +110,8 @@ def test_where_all_hold_the_same_no_moments_are_copied(process_group: None, monk
 
 
 def test_one_that_dies_in_the_hand_over_is_named_by_the_others(tmp_path: Path) -> None:
-    ranks = forked([partial(dies_in_hand_over, number, tmp_path) for number in range(3)], tmp_path)
+    with forked([partial(dies_in_hand_over, number, tmp_path) for number in range(3)], tmp_path) as ranks:
+        said = {number: ranks[number].said() for number in (0, 2)}
 
-    for number in (0, 2):
-        told = ranks[number].said()
+    for number, told in said.items():
         assert told.startswith(f"rank {number} could not hold its parameters against those of rank 1, as every rank ")

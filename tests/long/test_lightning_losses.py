@@ -16,7 +16,7 @@ def test_each_step_is_told_the_mean_over_its_micro_batches(tmp_path: Path, monke
     from lightning.pytorch import LightningModule, Trainer
 
     from esper.session.lightning import SteeringCallback
-    from tests.system.frameworks import AfterStepsOfLightning
+    from tests.system.frameworks import AfterStepsOfLightning, newest_loss
 
     monkeypatch.delenv("ESPER_RUN", raising=False)
     computed, noted = list[float](), list[float | None]()
@@ -35,10 +35,7 @@ def test_each_step_is_told_the_mean_over_its_micro_batches(tmp_path: Path, monke
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
     def heard(_: int) -> bool:
-        assert steering.run is not None
-        told = steering.run.portrait.rows.table()
-        assert told is not None
-        noted.append(dict(zip(told.names, told.values, strict=True)).get("loss"))
+        noted.append(newest_loss(steering))
         return False
 
     steering = SteeringCallback(["head"], required=False)

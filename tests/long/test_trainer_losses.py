@@ -43,7 +43,7 @@ def trained(
     from transformers import Trainer, TrainingArguments
 
     from esper.session.trainer import SteeringCallback
-    from tests.system.frameworks import AfterStepsOfTrainer
+    from tests.system.frameworks import AfterStepsOfTrainer, newest_loss
 
     computed: list[float] = []
     noted: list[float | None] = []
@@ -54,10 +54,7 @@ def trained(
         return loss / num_items_in_batch
 
     def heard(_: int) -> bool:
-        assert steering.run is not None
-        told = steering.run.portrait.rows.table()
-        assert told is not None
-        noted.append(dict(zip(told.names, told.values, strict=True)).get("loss"))
+        noted.append(newest_loss(steering))
         return False
 
     generator = torch.Generator().manual_seed(1)

@@ -9,6 +9,13 @@ from lightning.pytorch import Callback
 from transformers import TrainerCallback
 
 
+def newest_loss(steering: Any) -> float | None:
+    """That the callback's session has told of the step just ended; None: none."""
+    told = steering.run.portrait.rows.table()
+    loss: float | None = dict(zip(told.names, told.values, strict=True)).get("loss")
+    return loss
+
+
 class AfterStepsOfTrainer(TrainerCallback):
     """Calls `then` with the number of steps taken, after each; True ends the training."""
 

@@ -57,11 +57,7 @@ class Bypasses:
 
     def _look_at_woken(self, slot: Slot) -> None:
         self._forget(slot.name)
-        if slot.seed is not None:
-            return
-        if any(map(_has_learned, slot.module.parameters())):
-            self._suspects[slot.name] = Suspect(_own(self._host, slot.module))
-        else:
+        if slot.seed is None and not any(map(_has_learned, slot.module.parameters())):
             self._bare.add(slot.name)
 
     def _is_proven(self, name: str, parameters: Iterable[nn.Parameter]) -> bool:

@@ -269,6 +269,16 @@ async def test_where_its_file_can_not_be_made_a_trainer_is_ended_by_signal(tmp_p
     assert not is_left(trainer.processes["trainer"].pid)
 
 
+async def test_one_whose_file_can_not_be_taken_away_is_given_up_as_others_are(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    trainer = unit(tmp_path, Said(), "trainer", f"rmdir {folder}; touch {folder}; exit 3", stop_file=folder / "stop")
+
+    await trainer.tend()
+
+    assert (trainer.state, trainer.last_end) == (State.FAILED, "exit code 3")
+
+
 def test_one_that_can_not_be_asked_by_its_file_is_said_so(tmp_path: Path) -> None:
     stop = tmp_path / "gone" / "stop"
     trainer = unit(tmp_path, Said(), "trainer", STAY, stop_file=stop)

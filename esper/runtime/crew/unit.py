@@ -150,8 +150,7 @@ class Unit:
             self._is_now(State.READY)
 
     async def _start(self) -> None:
-        if self.plan.stop_file is not None:
-            self.plan.stop_file.unlink(missing_ok=True)
+        self._forget_file()
         self._told, self._first_dead, self.processes, self._unstarted = set(), "", {}, None
         self._num_starts += 1
         self._say("process.started", unit=self.plan.name)
@@ -233,8 +232,7 @@ class Unit:
         if not await spawn.end(processes, waited_s):
             self.was_killed = True
             self._say("process.killed", unit=self.plan.name, waited_s=waited_s)
-        if self.plan.stop_file is not None:
-            self.plan.stop_file.unlink(missing_ok=True)
+        self._forget_file()
 
     def _told_by_file(self) -> bool:
         """Make the file that its processes look at, where they do; whether it is there."""
@@ -252,6 +250,12 @@ class Unit:
             stop_file.touch()
         except OSError as error:
             raise NotAskedError(self.plan.name, stop_file, error.strerror or str(error)) from error
+
+    def _forget_file(self) -> None:
+        """The next start does without it. On a disk that takes no change it stays, and nothing is started there."""
+        if self.plan.stop_file is not None:
+            with contextlib.suppress(OSError):
+                self.plan.stop_file.unlink()
 
     def _is_now(self, state: State) -> None:
         if state is not self.state:

@@ -103,6 +103,14 @@ def test_a_run_whose_process_was_killed_is_forgotten(runtime_directory: Path) ->
     assert list((runtime_directory / "esper").iterdir()) == []
 
 
+def test_a_cleaner_of_old_files_leaves_the_directory_of_a_live_run_alone() -> None:
+    with runs.register("digits", started_ns=1) as record:
+        assert runs.is_held(record.directory)  # as systemd-tmpfiles looks, by tmpfiles.d(5)
+    other = record.directory.parent / "other"
+    other.mkdir()
+    assert not runs.is_held(other)
+
+
 def test_a_directory_open_to_others_is_refused(runtime_directory: Path) -> None:
     (runtime_directory / "esper").mkdir(mode=0o755)
     os.chmod(runtime_directory / "esper", 0o755)

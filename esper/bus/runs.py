@@ -84,17 +84,14 @@ def private(directory: Path) -> Path:
 
 
 class Registration:
-    """A run's directory, held by a file lock of this process: the run is live for as long as the process is."""
+    """A run's directory, held by locks of this process: the run is live for as long as the process is."""
 
-    def __init__(self, record: RunRecord, lock: int) -> None:
-        self.record, self._lock = record, lock
+    def __init__(self, record: RunRecord, locks: ExitStack) -> None:
+        self.record, self._locks = record, locks
 
     def close(self) -> None:
         """Take the run off the list, with its keys and whatever else lies in its directory."""
-        if self._lock >= 0:
-            shutil.rmtree(self.record.directory, ignore_errors=True)
-            os.close(self._lock)
-            self._lock = -1
+        self._locks.close()
 
     def __enter__(self) -> RunRecord:
         return self.record
@@ -124,8 +121,7 @@ def register(
     with ExitStack() as undo:
         undo.callback(shutil.rmtree, aside, ignore_errors=True)
         try:
-            lock = written(aside, record)
-            undo.callback(os.close, lock)
+            undo.push(locks := written(aside, record))
         except OSError as error:
             raise SettingError("runtime directory", str(root), f"one with room for a run ({error.strerror})") from error
         try:
@@ -133,20 +129,23 @@ def register(
         except OSError as error:  # another process was faster
             raise SettingError("run", run_id, f"a run that nobody keeps going yet ({error.strerror})") from error
         undo.pop_all()
-    return Registration(record, lock)
+    locks.callback(shutil.rmtree, directory, ignore_errors=True)
+    return Registration(record, locks)
 
 
-def written(aside: Path, record: RunRecord) -> int:
-    """A run's directory with its record; the descriptor of its lock, which is held."""
+def written(aside: Path, record: RunRecord) -> ExitStack:
+    """A run's directory with its record; the locks on it, which are held.
+
+    That of the directory itself is for systemd-tmpfiles, which takes from /tmp what is old and not locked.
+    """
     (aside / KEYS).mkdir(mode=0o700, parents=True)
-    lock = os.open(aside / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with ExitStack() as locks:
+        for path, flags in ((aside, os.O_DIRECTORY), (aside / LOCK, os.O_RDWR | os.O_CREAT)):
+            lock = os.open(path, flags | os.O_CLOEXEC, 0o600)
+            locks.callback(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_EX)
         (aside / RECORD).write_text(json.dumps({**asdict(record), "directory": str(record.directory)}))
-    except OSError:
-        os.close(lock)
-        raise
-    return lock
+        return locks.pop_all()
 
 
 def list_live() -> list[RunRecord]:

@@ -26,6 +26,7 @@ from esper.cli.output.terminal import console
 from esper.cli.running.detach import detached
 from esper.cli.running.fleet import Fleet, LogWait, example, example_file, fleet
 from esper.cli.running.keeping import drained_at_end, kept
+from esper.cli.running.lingering import goes_with_login, told_once_gone
 from esper.errors import EsperError
 from esper.leyline.terminal_text import printable
 from esper.runtime import notify
@@ -41,6 +42,7 @@ from esper.view.picture import Picture
 DONE, FAILED = 0, 1
 LOOK_S = 0.1
 AGAIN_S = 1.0
+STAY = "loginctl enable-linger keeps it, or another XDG_RUNTIME_DIR"
 MOST_CHARACTERS = 400
 """Of a line that a process has said last."""
 
@@ -98,8 +100,10 @@ class Keeper:
             self._complain(f"run {run.record.run_id} comes up, and is waited for; its logs: {run.place.logs}")
         for other in namesakes(run.record):
             self._complain(f"{other} goes on, and is reached by its id; {run.record.name} means the new run")
+        if self._is_awaited and goes_with_login(run.record.directory):
+            self._complain(f"{run.record.directory} goes with your last login, and the way to the run with it: {STAY}")
         telling = asyncio.create_task(self._tell(run, crew))
-        beside = [asyncio.create_task(self._announce(run, crew))]
+        beside = [asyncio.create_task(self._announce(run, crew)), asyncio.create_task(told_once_gone(run.record))]
         if self._told_fd < 0:
             beside.append(asyncio.create_task(self._screen(run)))
         crew.start()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from esper.bus import connect
 from esper.bus.upkeep import dead
-from esper.client import Controller
+from esper.cli.client import Controller, access, connect
 from esper.leyline import contracts as pb
-from esper.runtime import access
 
 ASK_S = 1.0
 MOST_LETTERS = 50

@@ -197,8 +197,8 @@ def command_named(name: str) -> Any:
     module, attribute = HOMES[name][0].split(":")
     with gc_policy.loading("opentelemetry"):
         home = getattr(import_module(module), attribute)
-    if attribute == "build":
-        home = home()
+        if attribute == "build":
+            home = home()
     if not isinstance(home, typer.Typer):
         function, home = home, typer.Typer(add_completion=False)
         home.command(name)(function)

@@ -28,10 +28,9 @@ def status(named: NamedRun = None, run: SameRun = None, json: AsObject = False) 
 
 
 async def _status(run: str | None, as_json: bool) -> None:
-    from esper.bus import connect, names
+    from esper.bus import names
+    from esper.cli.client import Controller, access, connect
     from esper.cli.output.width import fitting
-    from esper.client import Controller
-    from esper.runtime import access
 
     async with Controller.connect(run, name="status") as controller:
         heartbeats = names.key(controller.run_id, "heartbeats")

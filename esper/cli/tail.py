@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from esper.cli.options import AsJson, NamedRun, SameRun, Since, Until, either
+from esper.runtime import gc_policy
 
 if TYPE_CHECKING:
     from esper.cli.output.filters import Filter
@@ -45,8 +46,9 @@ def tail(
     json: AsJson = False,
 ) -> None:
     """Follow telemetry, receipts or states of a live run. With --until it ends there."""
-    from esper.cli.output.filters import Filter
-    from esper.cli.output.passages import Passage
+    with gc_policy.loading("opentelemetry"):
+        from esper.cli.output.filters import Filter
+        from esper.cli.output.passages import Passage
 
     follows = (last is None and not until) if follow is None else follow
     passage = Passage.of(since, until, last, follows, time.time())
@@ -71,10 +73,8 @@ class Printing:
 
 
 async def _tail(run: str | None, tier: str, passage: Passage, wanted: Filter, printing: Printing) -> None:
-    from esper.bus import connect
+    from esper.cli.client import Controller, access, connect
     from esper.cli.output.passages import Reading
-    from esper.client import Controller
-    from esper.runtime import access
 
     found = await access.find(run)
     async with AsyncExitStack() as stack:

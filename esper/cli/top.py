@@ -34,8 +34,8 @@ def top(
 
 async def _top(run: str | None, read_only: bool) -> int:
     """Exit status: 0 after q, 1 where the screen itself failed."""
+    from esper.cli.client import Controller
     from esper.cli.output.quiet import log_to
-    from esper.client import Controller
     from esper.runtime.watching.live import may_publish, reach, watching
     from esper.top.app import NO_KEY, TopApp
     from esper.view.picture import Picture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,22 @@ def test_a_trainer_finds_its_run_without_a_client_of_redis() -> None:
     answer = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=150)
 
     assert answer.stdout.split() == ["False", "True"]
+
+
+@pytest.mark.parametrize("typed", ["status --run none", "tail none", "publish pause --run none"])
+def test_a_command_that_asks_a_run_loads_nothing_that_redis_loads_where_it_finds_it(typed: str, tmp_path: Path) -> None:
+    script = (
+        "import sys\n"
+        "from esper.cli.begin import esper\n"
+        "try: esper()\n"
+        "finally: print(*(name in sys.modules for name in ('redis', 'esper.client', 'opentelemetry', 'torch')))"
+    )
+    argv = [sys.executable, "-c", script, *typed.split()]
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    answer = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=150)
+
+    assert "no live run is called 'none'" in answer.stderr
+    assert answer.stdout.split() == ["True", "True", "False", "False"]
 
 
 @pytest.mark.parametrize("statement", OTHERS)

@@ -17,6 +17,7 @@ from esper.cli.running.fleet import LogWait, announced, fleet, keep_log, run_of_
 from esper.errors import SettingError
 from esper.leyline.keys.keyring import KEYRINGS, MasterKeyring
 from esper.leyline.kinds import Role
+from esper.runtime import access
 from esper.runtime.crew.runfile import RunFile, parse
 from esper.runtime.history import logbook
 from tests.bus_kit import no_room, own_server, put
@@ -46,6 +47,18 @@ async def test_a_run_ends_in_order_also_where_its_outside_redis_is_gone_by_then(
         "run.not_taken_off",
     ]
     assert run.record not in runs.list_live()
+
+
+async def test_a_process_of_a_run_finds_it_by_its_name_on_the_redis_that_it_is_told_of(
+    short_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_directory))
+    async with fleet(parse(FILE.format(url="embedded", runs=tmp_path / "runs"), "run.toml")) as run:
+        record = run.record
+
+        found = await access.find("fleet", record.url, record.keyring("observer"), Role.OBSERVER)
+
+    assert found.run_id == record.run_id
 
 
 async def test_a_redis_outside_that_is_not_there_yet_is_waited_for_aloud(

@@ -1,4 +1,4 @@
-"""Which runs are live: a directory each for embedded ones, a hash in Redis for those on an outside server."""
+"""Which runs are live: a directory each on this machine, and a hash in Redis for those who are told where that is."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def read_record(directory: Path) -> RunRecord:
 
 
 async def announce_outside(redis: connect.Redis, name: str, run_id: str) -> None:
-    """Make the name stand for this run on an outside Redis."""
+    """Make the name stand for this run on its Redis."""
     await redis.execute_command("HSET", RUNS_KEY, checked_name("run", name), run_id)
 
 

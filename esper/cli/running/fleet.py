@@ -142,13 +142,16 @@ def redis_of(record: runs.RunRecord, url: str | None, stored: Path | None) -> It
 async def announced(
     record: runs.RunRecord, url: str | None, listed_every_s: float = LISTED_EVERY_S
 ) -> AsyncIterator[None]:
-    """On a Redis outside the run is found by its name, also from other machines, and again where that lost its list."""
-    if url is None:
-        yield
-        return
+    """On its Redis the run is found by its name: by its own processes, which are told where that is.
+
+    On one outside also from other machines, and again where that lost its list.
+    """
     async with connect.writer(record.reach) as redis:
         await wait_for_redis(redis, record.run_id)
         await runs.announce_outside(redis, record.name, record.run_id)
+    if url is None:
+        yield
+        return
     ending = asyncio.Event()
     listing = asyncio.create_task(keep_listed(record, ending, listed_every_s))
     try:

@@ -16,6 +16,7 @@ ARMS = {
     "bare again": ("bare_listen", "bare_send", "packet"),
 }
 NUM_SLICES = 5  # that an arm's time is cut into
+FLOODED_S = 5.0  # at least: of one second's commands ten are slower than p99, and one stall of the machine delays more
 LEAD_S = 0.3  # that telemetry floods before the first command and after the last
 
 
@@ -48,7 +49,7 @@ def between_two(session: Session, listen: str, send: str, what: str, seconds: fl
 def busy(session: Session) -> None:
     """One process floods telemetry and one takes it in, both ours and sealed; commands go between two others."""
     try:
-        taken = while_flooded(session, session.amounts.seconds)
+        taken = while_flooded(session, max(session.amounts.seconds, FLOODED_S))
     except PartError as error:
         session.failed(BUSY, "command", "ms", error.why)
         return

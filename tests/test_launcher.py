@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -48,6 +49,22 @@ async def test_a_rank_ends_once_its_launcher_was_killed(launcher: subprocess.Pop
 
     said = rf"torchrun \({launcher.pid}\) has ended, and left this rank \({trainer}\) to nobody: it ends too"
     with pytest.raises(EvictedError, match=said):
+        await asyncio.wait_for(watching, 120)
+
+
+async def test_who_has_no_descriptor_left_to_look_with_looks_again(launcher: subprocess.Popen[str]) -> None:
+    trainer, limits = trainer_of(launcher), resource.getrlimit(resource.RLIMIT_NOFILE)
+    watching = asyncio.create_task(launcher_gone(trainer, launcher.pid, look_s=0.01))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        done, _ = await asyncio.wait([watching], timeout=0.1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert not done
+
+    launcher.send_signal(signal.SIGKILL)
+
+    with pytest.raises(EvictedError, match="has ended, and left this rank"):
         await asyncio.wait_for(watching, 120)
 
 

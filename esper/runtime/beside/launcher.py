@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 from esper.errors import EvictedError
@@ -25,10 +26,15 @@ def launcher_of(environment: Mapping[str, str], parent: int) -> int:
 async def launcher_gone(trainer: int, launcher: int, look_s: float = LOOK_S) -> None:
     """Raises EvictedError once the trainer has another parent. Waits for ever where it has no launcher, or has ended
     itself: its runtime is told so otherwise."""
-    while (found := look(trainer)) is not None and not found.is_zombie and launcher in (0, found.parent):
+    while launcher:
+        with suppress(OSError):  # no descriptor is left to look with: another time there is
+            found = look(trainer)
+            if found is None or found.is_zombie:
+                break
+            if found.parent != launcher:
+                left = f"left this rank ({trainer}) to nobody: it ends too"
+                raise EvictedError(f"torchrun ({launcher}) has ended, and {left}")
         await asyncio.sleep(look_s)
-    if found is not None and not found.is_zombie:
-        raise EvictedError(f"torchrun ({launcher}) has ended, and left this rank ({trainer}) to nobody: it ends too")
     await asyncio.Event().wait()
 
 

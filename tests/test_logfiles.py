@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from pathlib import Path
+
+from structlog.testing import capture_logs
 
 from esper.runtime.crew.logfiles import kept_short, rotate
 from esper.runtime.ending import end
@@ -48,3 +51,22 @@ async def test_a_log_that_can_not_be_put_aside_stays_and_the_others_are_looked_a
 
     assert (aside.read_bytes(), other.read_bytes()) == (b"9876543210", b"")
     assert (stuck.read_bytes(), (tmp_path / "a.log.1").read_bytes()) == (b"0123456789", b"older")
+
+
+async def test_logs_are_looked_after_again_once_there_are_descriptors_to_list_them(tmp_path: Path) -> None:
+    log, limits = tmp_path / "x.log", resource.getrlimit(resource.RLIMIT_NOFILE)
+    log.write_bytes(b"0123456789")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        with capture_logs() as told:
+            watch = asyncio.create_task(kept_short(tmp_path, 9, kept=2, every_s=0.0))
+            while not told and not watch.done():
+                await asyncio.sleep(0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+    while log.stat().st_size and not watch.done():
+        await asyncio.sleep(0)
+    await end([watch])
+
+    assert (log.read_bytes(), (tmp_path / "x.log.1").read_bytes()) == (b"", b"0123456789")

@@ -44,9 +44,18 @@ def rotate(log: Path, largest_bytes: int, kept: int) -> bool:
 async def kept_short(directory: Path, largest_bytes: int, kept: int, every_s: float = LOOK_S) -> None:
     """Look after all logs of a folder, without end. One that can't be put aside is tried again at the next look."""
     while True:
-        for log in directory.glob("*.log"):
+        for log in found(directory):
             try:
                 await asyncio.to_thread(rotate, log, largest_bytes, kept)  # 512 MiB take 0.3 s
             except OSError as error:
                 logger.warning("log.not_rotated", path=str(log), why=str(error))
         await asyncio.sleep(every_s)
+
+
+def found(directory: Path) -> list[Path]:
+    """Its logs; none where they can't be listed, as without a descriptor to do so."""
+    try:
+        return list(directory.glob("*.log"))
+    except OSError as error:
+        logger.warning("logs.not_listed", path=str(directory), why=str(error))
+        return []

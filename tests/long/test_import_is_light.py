@@ -61,6 +61,14 @@ def test_a_trainer_finds_its_run_without_a_client_of_redis() -> None:
     assert answer.stdout.split() == ["False", "True"]
 
 
+def test_a_look_at_a_model_loads_no_compiler_of_torch() -> None:
+    """What `esper sites` imports: the compiler, which torch itself loads with the first optimizer, is most of ours."""
+    script = "import sys, esper.kasmina.slots.survey; print('torch' in sys.modules, 'torch._dynamo' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=150)
+
+    assert answer.stdout.split() == ["True", "False"]
+
+
 @pytest.mark.parametrize("typed", ["status --run none", "tail none", "publish pause --run none"])
 def test_a_command_that_asks_a_run_loads_nothing_that_redis_loads_where_it_finds_it(typed: str, tmp_path: Path) -> None:
     script = (

@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from esper.kasmina.slots.slot import Slot
 from esper.kernels.split import own_part, reshard
 from esper.leyline import contracts as pb
+
+if TYPE_CHECKING:
+    from esper.kasmina.slots.slot import Slot
 
 
 def of_one_input(model: nn.Module, inputs: Any) -> Any:

@@ -143,4 +143,4 @@ def test_a_host_that_writes_into_its_buffers_is_the_same_without_the_hook_of_a_s
     bench = Bench(host=new_host(Observed))
     bench.train(2)
 
-    assert bench.executor._witness.differing(bench.executor._slots["body"]) == 0.0
+    assert bench.executor._collector.differing(bench.executor._slots["body"]) == 0.0

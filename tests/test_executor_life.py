@@ -247,7 +247,7 @@ def test_evidence_is_the_mean_over_ranks() -> None:
         calls.append(tensor)
         return tensor * 0.5
 
-    bench.executor._moves.witness.reduce = lame
+    bench.executor._moves.collector.reduce = lame
     outcome = bench.do(Op.SEED_OP_START_GRAFTING)
 
     assert {tensor.dtype for tensor in calls} == {torch.float64}
@@ -255,16 +255,16 @@ def test_evidence_is_the_mean_over_ranks() -> None:
 
 
 def test_a_rank_alone_has_the_evidence_of_one_among_equals_and_asks_torch_for_none_of_it() -> None:
-    witness = Bench().executor._witness
+    collector = Bench().executor._collector
     values = [0.1, None, 7, 1e300, 5e-324, -0.0, math.inf]
 
     with Operations() as asked:
-        alone = witness.mean(values)
-    witness.reduce = lambda tensor: (tensor + tensor) / 2
+        alone = collector.mean(values)
+    collector.reduce = lambda tensor: (tensor + tensor) / 2
 
-    assert alone == witness.mean(values) == values
+    assert alone == collector.mean(values) == values
     assert asked.calls == []
-    assert witness.mean([torch.tensor(0.5), None]) == [0.5, None]
+    assert collector.mean([torch.tensor(0.5), None]) == [0.5, None]
 
 
 def test_a_breaker_opened_by_command_quarantines_the_seed() -> None:

@@ -13,7 +13,7 @@ from esper.kasmina.advance import ADVANCING, wish
 from esper.kasmina.breaker import OPEN, Breaker
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.fossil import Fossils, newest_generation
-from esper.kasmina.gates.evidence import ALONE, Sources, Witness
+from esper.kasmina.gates.evidence import ALONE, EvidenceCollector, Sources
 from esper.kasmina.gates.feedback import feed_back
 from esper.kasmina.gates.ring import GraphCounts, Ring
 from esper.kasmina.germination.kernels import Kernels
@@ -68,7 +68,7 @@ class Executor:
         self._losses = Ring(self.settings.window, device)
         self._known: dict[str, Seed] = {}
         self._fossils = Fossils(host)
-        witness = Witness(
+        collector = EvidenceCollector(
             host,
             self.settings,
             sources.reduce,
@@ -77,9 +77,9 @@ class Executor:
             self._losses,
             GraphCounts(self.settings.window // self.settings.read_every + 2),
         )
-        self._witness = witness
-        self.kernels = Kernels(run_id, witness, self._slots, blueprints)
-        self._moves = Moves(witness, self._slots, self.kernels, self._known, self._fossils)
+        self._collector = collector
+        self.kernels = Kernels(run_id, collector, self._slots, blueprints)
+        self._moves = Moves(collector, self._slots, self.kernels, self._known, self._fossils)
         places = {name: place for place, name in enumerate(self._slots)}
         self._states = States(self.settings, blueprints, places, self._moves.meters.ledgers)
         self.prefetch = Prefetch(self.kernels, self._moves.guards.up_to_date)
@@ -87,7 +87,7 @@ class Executor:
 
     def follow_optimizers(self, has_optimizer: Callable[[str], bool]) -> None:
         """Tell whether anything holds optimizer state for a seed; without it G5 is unmeasured, and fails."""
-        self._witness.has_optimizer = has_optimizer
+        self._collector.has_optimizer = has_optimizer
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
@@ -184,9 +184,9 @@ class Executor:
             seed.set_alpha(step)
             self._look_after(seed)
         if living and step % self.settings.read_every == 0:
-            self._witness.graphs.note(step, compiled_graphs())
+            self._collector.graphs.note(step, compiled_graphs())
             self._read_strikes()
-            feed_back(self._witness, living, step)
+            feed_back(self._collector, living, step)
 
     def end_step(self) -> None:
         """What goes back from here on, before the next one begins, is of no step."""

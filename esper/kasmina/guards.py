@@ -10,7 +10,7 @@ import torch
 
 from esper.errors import RefusedError
 from esper.kasmina.breaker import OPEN, Breaker, breakers_of
-from esper.kasmina.gates.evidence import Witness
+from esper.kasmina.gates.evidence import EvidenceCollector
 from esper.kasmina.seeds.seed import Seed
 from esper.kernels.budget import Budget
 from esper.leyline import contracts as pb
@@ -38,21 +38,21 @@ class StepFault(Protocol):
 class Guards:
     """One rank's breakers and budget. Whether an operation is refused is agreed on by all ranks."""
 
-    witness: Witness
+    collector: EvidenceCollector
     known: Mapping[str, Seed]
     breakers: Mapping[str, Breaker] = field(init=False)
     budget: Budget = field(init=False)
     opened: Callable[[str], object] = lambda name: None  # a breaker did: tell of it
 
     def __post_init__(self) -> None:
-        self.breakers = breakers_of(self.witness.clock, lambda name: self.opened(name))
-        self.budget = Budget(self.witness.config.seeds_memory_bytes)
+        self.breakers = breakers_of(self.collector.clock, lambda name: self.opened(name))
+        self.budget = Budget(self.collector.config.seeds_memory_bytes)
         self.budget.watch(lambda: 0, _hand_back_to_device)
 
     def admit(self, *names: str) -> None:
         """Raise RefusedError while one of these breakers is open on any rank. All ranks call it alike."""
         opened = [float(self.breakers[name].state == OPEN) for name in names]
-        for name, share in zip(names, self.witness.mean(opened), strict=True):
+        for name, share in zip(names, self.collector.mean(opened), strict=True):
             if share:
                 settings = self.breakers[name].settings
                 detail = f"the {name} breaker is open after {settings.threshold} failures, for {settings.open_s:g} s"

@@ -15,7 +15,7 @@ from esper.kasmina.blend import AlphaSchedule, Phase
 from esper.kasmina.breaker import BREAKERS, Breaker, BreakerSettings
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.fossil import Fossils
-from esper.kasmina.gates.evidence import Witness
+from esper.kasmina.gates.evidence import EvidenceCollector
 from esper.kasmina.gates.meter import Meters
 from esper.kasmina.gates.ring import LossLevel
 from esper.kasmina.gates.rules import Evidence, GateResult, judge
@@ -91,7 +91,7 @@ class FreshRulings:
 class Moves:
     """Carries operations out, each on a seed whose stage allows it. Knows no messages but the command."""
 
-    witness: Witness
+    collector: EvidenceCollector
     slots: Mapping[str, Slot]
     kernels: Kernels
     known: dict[str, Seed]
@@ -103,8 +103,8 @@ class Moves:
     isolation: BreakerSettings = field(init=False)  # of each seed's own breaker
 
     def __post_init__(self) -> None:
-        self.isolation = replace(BREAKERS["isolation"], threshold=self.witness.config.circuit_breaker_threshold)
-        self.guards, self.meters = Guards(self.witness, self.known), Meters(self.witness.config)
+        self.isolation = replace(BREAKERS["isolation"], threshold=self.collector.config.circuit_breaker_threshold)
+        self.guards, self.meters = Guards(self.collector, self.known), Meters(self.collector.config)
         self.rulings = FreshRulings(self.guards)
         pool = self.kernels.pool
         self.guards.budget.watch(lambda: pool.num_bytes, pool.clear)
@@ -130,7 +130,7 @@ class Moves:
             case Op.SEED_OP_STABILIZE:
                 return self._stabilize(seed, now)
             case Op.SEED_OP_EVALUATE:
-                return self._through(seed, operation, PROBATIONARY, self.witness.interface(seed), now)
+                return self._through(seed, operation, PROBATIONARY, self.collector.interface(seed), now)
             case Op.SEED_OP_FOSSILIZE:
                 return self._fossilize(seed, now)
             case Op.SEED_OP_CULL:
@@ -161,7 +161,7 @@ class Moves:
         seed.unfreed = UnfreedMemory(seed.module)
         seed.module, seed.complaint, seed.paused = None, None, False
         seed.record(CULLED, now, detail=detail)
-        seed.embargo_until_epoch = now.epoch + self.witness.config.embargo_epochs
+        seed.embargo_until_epoch = now.epoch + self.collector.config.embargo_epochs
         seed.record(EMBARGOED, now, detail=f"until epoch {seed.embargo_until_epoch}")
         return Outcome(APPLIED, stage=seed.stage, detail=detail, culled=True)
 
@@ -178,7 +178,7 @@ class Moves:
         self.rulings.admit("kernel", "memory")
         kernel = self.kernels.load_kernel(kernel_id)
         assert isinstance(kernel.findings, Findings)
-        evidence = agreed(self.witness, self.kernels.blueprints[command.blueprint_id], kernel.findings)
+        evidence = agreed(self.collector, self.kernels.blueprints[command.blueprint_id], kernel.findings)
         self.guards.note("kernel", failed=bool(evidence.fault))
         self.guards.reserve(command.seed_id, int(evidence.seed_bytes or 0))
         seed = self.new_seed(command, slot, kernel_id.generation, now, before)
@@ -212,7 +212,7 @@ class Moves:
             generation=generation,
             alpha=torch.zeros((), device=device),
             meter=self.meters.new(device),
-            breaker=Breaker(self.isolation, self.witness.clock),
+            breaker=Breaker(self.isolation, self.collector.clock),
             history=before.history if before else [],
             records_dropped=before.records_dropped if before else 0,
             gates_dropped=before.gates_dropped if before else 0,
@@ -234,26 +234,26 @@ class Moves:
     def _graft(self, seed: Seed, command: pb.SeedCommand, now: Moment) -> Outcome:
         schedule = self._schedule(command, now, 0.0)
         self.rulings.admit("recompile")
-        evidence = self.witness.gradient(self.slots[seed.site], seed)
+        evidence = self.collector.gradient(self.slots[seed.site], seed)
         outcome = self._through(seed, command.operation, BLENDING, evidence, now)
         if outcome.status == APPLIED:
             seed.schedule = schedule
             seed.set_alpha(now.step)
             seed.meter.start_blending()
-            seed.losses_seen, seed.graphs_seen = self.witness.losses.total, None
-            seed.loss_before, seed.phase = LossLevel.of(self.witness.losses.window()), Phase.LOW
+            seed.losses_seen, seed.graphs_seen = self.collector.losses.total, None
+            seed.loss_before, seed.phase = LossLevel.of(self.collector.losses.window()), Phase.LOW
         return outcome
 
     def _stabilize(self, seed: Seed, now: Moment) -> Outcome:
-        evidence = self.witness.stability(self.slots[seed.site], seed, now.step)
-        recompiles, allowed = evidence.recompiles, self.witness.config.recompiles_max
+        evidence = self.collector.stability(self.slots[seed.site], seed, now.step)
+        recompiles, allowed = evidence.recompiles, self.collector.config.recompiles_max
         self.guards.note("recompile", failed=recompiles is not None and recompiles > allowed)
         return self._through(seed, Op.SEED_OP_STABILIZE, SHADOWING, evidence, now)
 
     def _schedule(self, command: pb.SeedCommand, now: Moment, start: float) -> AlphaSchedule:
         given = dict(command.parameters)
         target = given.pop("alpha", 1.0)
-        steps = given.pop("steps", float(self.witness.config.blend_steps))
+        steps = given.pop("steps", float(self.collector.config.blend_steps))
         if given:
             raise RefusedError(Reason.REASON_UNKNOWN_PARAMETER, f"{min(given)!r} is unknown; expected alpha, steps")
         if not 0.0 <= target <= 1.0:
@@ -263,7 +263,7 @@ class Moves:
         return AlphaSchedule(start, target, now.step, int(steps), command.alpha_curve)
 
     def _fossilize(self, seed: Seed, now: Moment) -> Outcome:
-        evidence = self.witness.impact(self.slots[seed.site], seed)
+        evidence = self.collector.impact(self.slots[seed.site], seed)
         slot, joined = self.slots[seed.site], list[nn.Parameter]()
         outcome = self._through(seed, Op.SEED_OP_FOSSILIZE, FOSSILIZED, evidence, now)
         if outcome.status == APPLIED:
@@ -280,9 +280,9 @@ class Moves:
         if now.epoch < seed.embargo_until_epoch:
             detail = f"epoch is {now.epoch}; the embargo ends at epoch {seed.embargo_until_epoch}"
             raise RefusedError(Reason.REASON_EMBARGOED, detail)
-        evidence = self.witness.reset(self.slots[seed.site], seed)
+        evidence = self.collector.reset(self.slots[seed.site], seed)
         # Else it stays EMBARGOED, from where RESET can be tried again.
-        if self.rulings.verdict(evidence, self.witness.config).passed:
+        if self.rulings.verdict(evidence, self.collector.config).passed:
             seed.record(RESETTING, now)
         return self._through(seed, Op.SEED_OP_RESET, DORMANT, evidence, now)
 
@@ -303,8 +303,8 @@ class Moves:
         note: str = "",
     ) -> Outcome:
         """Enter `stage` if the gate lets it; otherwise hold, or cull where the evidence is hopeless."""
-        gate, result = gate_of(operation), self.rulings.verdict(evidence, self.witness.config)
-        detail = "; ".join(part for part in (result.detail, self.witness.take_fault(), note) if part)
+        gate, result = gate_of(operation), self.rulings.verdict(evidence, self.collector.config)
+        detail = "; ".join(part for part in (result.detail, self.collector.take_fault(), note) if part)
         entered = stage if result.passed else seed.stage
         seed.record(entered, now, gate=gate, passed=result.passed, evidence=result.evidence, detail=detail)
         seed.gate_score = result.score

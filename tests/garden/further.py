@@ -80,7 +80,7 @@ def put_on_the_clock(run: Session) -> None:
     def clock() -> float:
         return run.step_number * SECONDS
 
-    run.executor._witness.clock = clock
+    run.executor._collector.clock = clock
     for breaker in run.executor.breakers.values():
         met = breaker.state_dict()  # what another process has met is by the clock that it is taken up with
         breaker._clock = clock

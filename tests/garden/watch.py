@@ -115,7 +115,7 @@ class Watch:
             answer = self.run.exchange.boundary.on_commit(order)
             self.governed.hear(order, [] if answer is None else answer.receipts, self.run.step_number)
             if self.fuses is not None and answer is not None:
-                self.fuses.hear(order, answer.receipts, self.run.executor._witness.clock())
+                self.fuses.hear(order, answer.receipts, self.run.executor._collector.clock())
         if self.touched():
             self.twin = None
         elif self.twin is None:
@@ -216,7 +216,7 @@ class Watch:
 
     def _look(self, said: str, act: Act) -> None:
         if self.fuses is not None:
-            self.fuses.look(self.run.executor._witness.clock())
+            self.fuses.look(self.run.executor._collector.clock())
         self._look_at_names()
         self._look_at_optimizers(said)
         self._look_at_stages()

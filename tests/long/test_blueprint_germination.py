@@ -76,7 +76,7 @@ def test_a_misfit_on_one_rank_is_refused_by_all() -> None:
     def second_of_two(tensor: Tensor) -> Tensor:
         return (tensor + said.pop(0)) / 2
 
-    first.executor.kernels.witness.reduce, second.executor.kernels.witness.reduce = first_of_two, second_of_two
+    first.executor.kernels.collector.reduce, second.executor.kernels.collector.reduce = first_of_two, second_of_two
     first.host(batch(1, 63)[0])
     second.host(batch(1, 64)[0])
 
@@ -106,7 +106,7 @@ def test_a_seed_that_would_be_of_another_size_on_another_rank_is_refused_by_all(
     sized = Blueprint("sized", (), lambda module, x, h, given: PerExample(h[0]), "sized")
     ranks, benches = Ranks(), [Bench(blueprints={"sized": sized}) for _ in sizes]
     for rank, (bench, size) in enumerate(zip(benches, sizes, strict=True)):
-        bench.executor.kernels.witness.reduce = ranks.agree(rank)
+        bench.executor.kernels.collector.reduce = ranks.agree(rank)
         bench.host(batch(1, size)[0])
 
     outcomes = ranks.all([partial(bench.germinate, blueprint="sized") for bench in benches])

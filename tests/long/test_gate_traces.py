@@ -125,7 +125,7 @@ def test_a_snapshot_does_not_keep_a_culled_seed_s_memory() -> None:
 def test_without_optimizers_to_follow_g5_is_unmeasured() -> None:
     bench = Bench()
     bench.raise_seed("TRAINING")
-    bench.executor._moves.witness.has_optimizer = None
+    bench.executor._moves.collector.has_optimizer = None
     culled_and_due(bench)
 
     assert bench.do(Op.SEED_OP_RESET).detail == "optimizers is unmeasured"
@@ -234,5 +234,5 @@ def test_a_delta_of_another_shape_or_kind_is_left_out_and_counted_for_g3(
 
     (request,) = bench.executor.requests()
     assert request.detail == f"{met}; expected torch.float32 (64, 6) on cpu"
-    assert bench.executor._moves.witness.interface(seed).mismatches == 1
+    assert bench.executor._moves.collector.interface(seed).mismatches == 1
     assert torch.equal(bench.host(batch(9)[0]), alone.host(batch(9)[0]))

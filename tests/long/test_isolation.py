@@ -182,7 +182,7 @@ def test_a_seed_amid_whose_draws_another_thread_drew_on_one_rank_is_refused_by_a
 
     ranks, benches = Ranks(), [Bench(blueprints={"lora": each}) for each in (lora, replace(lora, builder=amid))]
     for rank, bench in enumerate(benches):
-        bench.executor.kernels.witness.reduce = ranks.agree(rank)
+        bench.executor.kernels.collector.reduce = ranks.agree(rank)
         bench.host(batch(1)[0])
 
     first, second = (

@@ -100,7 +100,7 @@ def test_each_learns_its_own_gradient_with_the_other_held() -> None:
 @pytest.mark.parametrize("first", ["body", "body#2"])
 def test_a_fossil_stays_where_its_seed_was(first: str) -> None:
     bench = two_at("body", PROBATIONARY, PROBATIONARY)
-    bench.executor._moves.witness.config = replace(bench.settings, min_gain=-1e6, seeds_per_site=2)
+    bench.executor._moves.collector.config = replace(bench.settings, min_gain=-1e6, seeds_per_site=2)
     x, _ = batch(99)
     before = bench.host(x)
 

@@ -29,7 +29,7 @@ def both(ranks: list[Bench], act: Callable[[Bench], Outcome]) -> list[Outcome]:
     """As ranks of one group, which agree by means."""
     group = Ranks(len(ranks))
     for number, rank in enumerate(ranks):
-        rank.executor._witness.reduce = group.agree(number)
+        rank.executor._collector.reduce = group.agree(number)
     return group.all([partial(act, rank) for rank in ranks])
 
 

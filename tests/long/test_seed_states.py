@@ -149,7 +149,7 @@ def test_a_step_waits_for_no_device_and_a_heartbeat_once() -> None:
     steps = [waited(lambda step=step: many.train(step, elsewhere=True)) for step in (3, 4)]  # type: ignore[misc]
     beat = waited(many.executor.states)
     flush = waited(lambda: many.executor.begin_step(CONFIG.read_every, EPOCH))
-    many.executor._witness.reduce = lambda tensor: tensor
+    many.executor._collector.reduce = lambda tensor: tensor
     among_ranks = waited(lambda: many.executor.begin_step(2 * CONFIG.read_every, EPOCH))
 
     assert [calls for step in steps for calls in step] == [[], [], [], []]

@@ -53,7 +53,7 @@ ALONE = Sources()
 
 
 @dataclass(slots=True)
-class Witness:
+class EvidenceCollector:
     """What evidence is drawn from. Changes no seed, and leaves the model's modes and generators as they were."""
 
     model: nn.Module

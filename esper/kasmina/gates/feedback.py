@@ -9,28 +9,28 @@ from torch import Tensor
 
 from esper.kasmina.blend import fed_back
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.gates.evidence import Witness
+from esper.kasmina.gates.evidence import EvidenceCollector
 from esper.kasmina.gates.ring import LossLevel
 from esper.kasmina.seeds.seed import Seed
 from esper.leyline.lifecycle import BLENDING
 
 
-def feed_back(witness: Witness, living: Sequence[Seed], step: int) -> None:
+def feed_back(collector: EvidenceCollector, living: Sequence[Seed], step: int) -> None:
     """Every `read_every` steps, on all ranks alike: compare the newest losses with those from before each seed blended.
 
     Means over ranks, so that alpha moves alike everywhere. A loss that several blending seeds share moves all of them.
     Nothing moves where no loss was given to `step.loss`.
     """
-    config = witness.config
+    config = collector.config
     blending = [seed for seed in living if seed.stage == BLENDING and not seed.paused]
     if not (config.alpha_feedback and blending):
         return
-    now = LossLevel.newest(witness.losses, min(config.read_every, config.window))
+    now = LossLevel.newest(collector.losses, min(config.read_every, config.window))
     values: list[float | Tensor | None] = []
     for seed in blending:
-        levels = (seed.loss_before, now if witness.losses.total - seed.losses_seen >= config.read_every else None)
+        levels = (seed.loss_before, now if collector.losses.total - seed.losses_seen >= config.read_every else None)
         values += [value for level in levels for value in ((level.mean, level.error) if level else (None, None))]
-    means = witness.mean(values)
+    means = collector.mean(values)
     for position, seed in enumerate(blending):
         _move(seed, means[4 * position : 4 * position + 4], step, config)
 

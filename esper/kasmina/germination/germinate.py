@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 
 from esper.errors import RefusedError
 from esper.kasmina.gates.ablation import cuda_devices
-from esper.kasmina.gates.evidence import Generators, Value, Witness
+from esper.kasmina.gates.evidence import EvidenceCollector, Generators, Value
 from esper.kasmina.gates.rules import SanityEvidence
 from esper.kasmina.germination.weighing import weighed
 from esper.kasmina.isolation.foreign_code import BlueprintFault, delta_of, guarded
@@ -44,7 +44,9 @@ class Findings:
     layout: int = 0  # a checksum of the names and shapes of its parameters, and of how many numbers were drawn
 
 
-def built(witness: Witness, slot: Slot, blueprint: Blueprint, parameters: Mapping[str, float], rng_seed: int) -> Kernel:
+def built(
+    collector: EvidenceCollector, slot: Slot, blueprint: Blueprint, parameters: Mapping[str, float], rng_seed: int
+) -> Kernel:
     """A kernel with its Findings. The global generators and the host's hooks are as before.
 
     Where a generator has moved it is built again: a blueprint that draws does so each time, another thread that drew
@@ -52,7 +54,7 @@ def built(witness: Witness, slot: Slot, blueprint: Blueprint, parameters: Mappin
     """
     if slot.shape is None:
         return Kernel(None, Findings(UNSEEN))
-    look = partial(_looked_at, witness, slot, slot.shape, blueprint, parameters, rng_seed)
+    look = partial(_looked_at, collector, slot, slot.shape, blueprint, parameters, rng_seed)
     module, findings = look()
     if findings.evidence.draws:
         module, findings = look()
@@ -60,27 +62,32 @@ def built(witness: Witness, slot: Slot, blueprint: Blueprint, parameters: Mappin
 
 
 def _looked_at(
-    witness: Witness, slot: Slot, shape: SiteShape, blueprint: Blueprint, parameters: Mapping[str, float], rng_seed: int
+    collector: EvidenceCollector,
+    slot: Slot,
+    shape: SiteShape,
+    blueprint: Blueprint,
+    parameters: Mapping[str, float],
+    rng_seed: int,
 ) -> tuple[nn.Module | None, Findings]:
-    generators, hooks = Generators(witness.model), NewHooks(witness.model)
-    module, findings = _built(witness, slot, shape, blueprint, parameters, rng_seed)
+    generators, hooks = Generators(collector.model), NewHooks(collector.model)
+    module, findings = _built(collector, slot, shape, blueprint, parameters, rng_seed)
     evidence = replace(findings.evidence, draws=float(generators.put_back()), hooks=float(hooks.remove()))
     return module, replace(findings, evidence=evidence)
 
 
-def agreed(witness: Witness, blueprint: Blueprint, findings: Findings) -> SanityEvidence:
+def agreed(collector: EvidenceCollector, blueprint: Blueprint, findings: Findings) -> SanityEvidence:
     """Evidence of all ranks, which must all call this. RefusedError on every one where the blueprint misfits on any."""
     names = ("seen", "fault", "non_finite", "seed_bytes", "shape_ok", "identity", "draws", "stray_leaves", "hooks")
     # What one rank saw first may be of another size, or drawn otherwise: seeds that differ could not be averaged.
     short_digest = float(int(blueprint.digest[:8], 16) ^ findings.layout)
     values: list[Value] = [getattr(findings.evidence, name) for name in names]
-    *means, misfits, digest = witness.mean([*values, float(bool(findings.misfit)), short_digest])
+    *means, misfits, digest = collector.mean([*values, float(bool(findings.misfit)), short_digest])
     if misfits:
         detail = findings.misfit or f"blueprint {blueprint.blueprint_id} does not fit the site on another rank"
         raise RefusedError(pb.ReasonCode.REASON_NOT_SUPPORTED, detail)
     gap = None if digest is None else abs(digest - short_digest)
     # A gap on one rank must be seen by all: each adds its own.
-    (gap,) = witness.mean([gap])
+    (gap,) = collector.mean([gap])
     return SanityEvidence(**dict(zip(names, means, strict=True)), digest_gap=gap)
 
 
@@ -90,7 +97,12 @@ def seed_dtype(slot: Slot, shape: SiteShape) -> torch.dtype:
 
 
 def _built(
-    witness: Witness, slot: Slot, shape: SiteShape, blueprint: Blueprint, parameters: Mapping[str, float], rng_seed: int
+    collector: EvidenceCollector,
+    slot: Slot,
+    shape: SiteShape,
+    blueprint: Blueprint,
+    parameters: Mapping[str, float],
+    rng_seed: int,
 ) -> tuple[nn.Module | None, Findings]:
     if slot.unbroken:
         why = "its host is compiled with fullgraph=True, and a seed is a break in the graph"
@@ -101,9 +113,9 @@ def _built(
     if misfit is not None:
         return None, Findings(FAULTY, misfit=f"{misfit}; site {slot.name!r}")
     build = partial(blueprint.build, slot.module, shape.input, shape.output, parameters)
-    devices = cuda_devices(witness.model)
+    devices = cuda_devices(collector.model)
     with _on_cpu(), torch.random.fork_rng(devices):
-        size, limit = _weight(slot, shape, blueprint, parameters, build), witness.config.seed_memory_bytes
+        size, limit = _weight(slot, shape, blueprint, parameters, build), collector.config.seed_memory_bytes
         if size > limit:
             detail = f"its parameters would take {size:,} bytes; seed_memory_bytes is {limit:,}; site {slot.name!r}"
             return None, Findings(

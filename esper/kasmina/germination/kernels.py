@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from esper.errors import RefusedError
-from esper.kasmina.gates.evidence import Generators, Witness
+from esper.kasmina.gates.evidence import EvidenceCollector, Generators
 from esper.kasmina.germination.germinate import UNSEEN, Findings, built, seed_dtype
 from esper.kasmina.isolation.foreign_code import BlueprintFault, guarded
 from esper.kasmina.slots.module_replacement import misfit_of
@@ -33,19 +33,19 @@ class Kernels:
     """
 
     run_id: str
-    witness: Witness
+    collector: EvidenceCollector
     slots: Mapping[str, Slot]
     blueprints: Mapping[str, Blueprint]
     pool: Pool[KernelId, Kernel] = field(init=False)
     regions: Regions | None = field(init=False)
 
     def __post_init__(self) -> None:
-        backend = self.witness.config.torch_compile_backend
+        backend = self.collector.config.torch_compile_backend
         self.regions = Regions(backend) if backend else None
         for slot in self.slots.values():
             slot.regions = self.regions
-        max_bytes = self.witness.config.cache_size_mb * 2**20
-        self.pool = Pool(max_bytes, TTL_S, Kernel.get_memory_size, self.witness.clock)
+        max_bytes = self.collector.config.cache_size_mb * 2**20
+        self.pool = Pool(max_bytes, TTL_S, Kernel.get_memory_size, self.collector.clock)
 
     def prepare(self, site: str, blueprint_id: str, given: Mapping[str, float]) -> None:
         """Build the kernel that the next germination there will want, and keep it; RefusedError as that would raise."""
@@ -70,7 +70,7 @@ class Kernels:
 
         At a site whose module was replaced there is none, and that is a finding: all ranks are to hear of it.
         """
-        if gone := misfit_of(self.witness.model, self.slot(kernel_artifact_id.site)):
+        if gone := misfit_of(self.collector.model, self.slot(kernel_artifact_id.site)):
             return Kernel(None, Findings(UNSEEN, misfit=gone))
         kernel = self.pool.take(kernel_artifact_id)
         made_for = self._made_for(kernel_artifact_id)
@@ -85,7 +85,7 @@ class Kernels:
 
     def cache_kernel(self, kernel_artifact_id: KernelId, kernel: Kernel) -> None:
         """Keep it for its germination. One that was not built, or that there is no room for, is let go."""
-        if kernel.module is not None and len(self.pool) < self.witness.config.kernel_cache_size:
+        if kernel.module is not None and len(self.pool) < self.collector.config.kernel_cache_size:
             self.pool.give(kernel_artifact_id, kernel)
 
     def evict_kernel(self, kernel_artifact_id: KernelId) -> bool:
@@ -94,7 +94,7 @@ class Kernels:
 
     def _built(self, kernel_id: KernelId) -> Kernel:
         slot, blueprint = self.slot(kernel_id.site), find(self.blueprints, kernel_id.blueprint_id)
-        kernel = built(self.witness, slot, blueprint, dict(kernel_id.parameters), self._rng_seed(kernel_id))
+        kernel = built(self.collector, slot, blueprint, dict(kernel_id.parameters), self._rng_seed(kernel_id))
         if kernel.module is None or slot.shape is None:
             return kernel
         assert isinstance(kernel.findings, Findings)

@@ -89,7 +89,7 @@ class Prefetch:
 
     def make(self, wanted: Wanted) -> Prefetched:
         """Build and compile it, unless that was done already, and keep it where the pool and the budget let it be."""
-        clock = self.kernels.witness.clock
+        clock = self.kernels.collector.clock
         begun = clock()
         try:
             detail = self._made(wanted)

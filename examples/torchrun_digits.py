@@ -62,7 +62,7 @@ def train(max_epochs: int, stop_file: Path | None, checkpoints: Path, every: int
 
 def require_equal(run: Session) -> None:
     """Raise TrainingError unless the parameters of all ranks are the same, bit for bit."""
-    mine = torch.frombuffer(bytearray(strong_digest(run.portrait.weights())), dtype=torch.uint8)
+    mine = torch.frombuffer(bytearray(strong_digest(run.status.weights())), dtype=torch.uint8)
     all_said = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(all_said, mine)
     if not all(torch.equal(each, mine) for each in all_said):

@@ -18,7 +18,7 @@ from esper.leyline.validate.messages import validate
 from esper.session import Session
 from esper.session.exchange import Exchange
 from esper.session.options import Place
-from esper.session.portrait import Portrait
+from esper.session.rank_status import RankStatus
 from esper.tamiyo.judge import Judge
 from esper.tamiyo.world import Catalogue, World
 from esper.tolaria.boundary import Boundary
@@ -62,14 +62,14 @@ class Ranks:
         states = TrainingStates(Snapshots(host, optimizers), executor, fossils, pruner)
         steering = Steering(name, executor, optimizers, states, fossils, time.time_ns, pruner)
         boundary, rows, place = Boundary(), Rows(incarnation=1), Place(name, "r0", int(name[-1]), 2)
-        portrait = Portrait(place, host, ["body"], "", executor, optimizers, states, steering, boundary, rows)
-        return Session(portrait, Said(None, boundary, rows), optimizer, "r", pruner)
+        status = RankStatus(place, host, ["body"], "", executor, optimizers, states, steering, boundary, rows)
+        return Session(status, Said(None, boundary, rows), optimizer, "r", pruner)
 
     def decide(self, *asked: pb.AdaptationCommand) -> list[list[pb.CommandReceipt]]:
         """Vote, judge, and carry out before the next step of both ranks: their receipts, by rank."""
         number = self.runs[0].exchange.boundary.round_applied + 1
         proposal = pb.BarrierProposal(version=1, round=number, roster=["worker-0", "worker-1"])
-        votes = [run.portrait.vote(proposal, run.step_number, run.epoch) for run in self.runs]
+        votes = [run.status.vote(proposal, run.step_number, run.epoch) for run in self.runs]
         step = votes[0].step
         judge = Judge(World.of(votes), Catalogue(), step, 0, 0)
         opened = []

@@ -76,7 +76,7 @@ def test_while_it_is_open_no_seed_begins_to_train_and_what_is_asked_for_is_done_
     told(run)
 
     refused = receipts(run, on_seed(Op.SEED_OP_START_TRAINING, "s1"))
-    run.portrait.steering.carry_out(
+    run.status.steering.carry_out(
         pb.CommitOrder(commit=pb.BarrierCommit(requests=run.executor.requests())), run.step_number, 0
     )
 

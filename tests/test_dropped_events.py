@@ -131,8 +131,8 @@ def test_what_comes_after_the_last_step_is_told() -> None:
     take_step(run, host)
     run.exchange.flush_when_due(0.0, force=True)
     for number in range(100):
-        run.portrait.rows.note(WARNING, f"late {number}")
-    run.portrait.rows.note(CRITICAL, "breaker.opened", reason="memory")
+        run.status.rows.note(WARNING, f"late {number}")
+    run.status.rows.note(CRITICAL, "breaker.opened", reason="memory")
 
     report = run.close()
 
@@ -140,12 +140,12 @@ def test_what_comes_after_the_last_step_is_told() -> None:
     [signal] = [signal for table in link.tables for signal in signals(table, ORIGIN)]
     assert (signal.reason, signal.global_step) == ("breaker.opened", 1)
     assert report.packets == sum(each.num_packets for each in folded(link.tables)) == 1 + 4
-    assert run.portrait.rows.last.keys() == {"loss", "lr", "step_ms"}
+    assert run.status.rows.last.keys() == {"loss", "lr", "step_ms"}
 
 
 def test_a_run_of_no_step_tells_what_happened() -> None:
     _, run, link = session(num_sites=1)
-    run.portrait.rows.note(WARNING, "site.displaced")
+    run.status.rows.note(WARNING, "site.displaced")
 
     report = run.close()
 
@@ -156,7 +156,7 @@ def test_a_run_of_no_step_tells_what_happened() -> None:
 def test_a_run_that_resumed_and_took_no_step_tells_what_happened_of_the_step_it_came_to() -> None:
     _, run, link = session(num_sites=1)
     run.step_number = 501
-    run.portrait.rows.note(CRITICAL, "breaker.opened", reason="memory")
+    run.status.rows.note(CRITICAL, "breaker.opened", reason="memory")
 
     run.close()
 

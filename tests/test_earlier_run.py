@@ -91,7 +91,7 @@ def test_its_checkpoint_is_gone_on_from_with_the_parameters_that_it_had(recorded
     run, optimizer = joined(recorded)
 
     assert run.step_number == manifest["place"]["step"] == 1161
-    assert parameter_digest(run.portrait.model.named_parameters()).hex() == manifest["parameter_digest"]
+    assert parameter_digest(run.status.model.named_parameters()).hex() == manifest["parameter_digest"]
     stages = {report.seed_id: report.stage for report in run.executor.reports()}
     assert stages == {"s0": Stage.SEED_STAGE_BLENDING, "s1": Stage.SEED_STAGE_EMBARGOED}
     assert run.optimizers.has("s0")

@@ -28,7 +28,7 @@ def test_accuracy_is_known_by_the_names_of_both_frameworks(loop: SteeredLoop, na
     loop.measured({"epoch": 2, name: torch.tensor(0.75)})
 
     assert loop.run is not None
-    assert loop.run.portrait.notes | {name: 0.75} == {"epoch": 2.0, "accuracy": 0.75, name: 0.75}
+    assert loop.run.status.notes | {name: 0.75} == {"epoch": 2.0, "accuracy": 0.75, name: 0.75}
 
 
 def test_what_is_no_number_is_left_out_and_too_many_lose_no_report(loop: SteeredLoop) -> None:

@@ -80,6 +80,6 @@ def test_the_steps_a_lease_left_out_are_told_with_the_seeds_state() -> None:
 
     train(run, host, 4)  # steps 2 to 5
 
-    [state] = run.portrait.heartbeat(6, 0).seeds
+    [state] = run.status.heartbeat(6, 0).seeds
     assert state.metrics["steps_dropped"] == 3
     assert "steps_non_finite" not in state.metrics

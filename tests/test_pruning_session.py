@@ -114,11 +114,11 @@ def test_a_rollback_lifts_masks_put_in_force_since_its_snapshot() -> None:
     step = ranks.runs[0].step_number
     before = ranks.weights()
     for run in ranks.runs:
-        run.portrait.states.take(step)
+        run.status.states.take(step)
     ranks.decide(commands.pruning_masks(response(mask("body.weight", [1, 4], 6))))
 
     for run in ranks.runs:
-        run.portrait.states.restore(step, run.step_number)
+        run.status.states.restore(step, run.step_number)
 
     for then, now in zip(before, ranks.weights(), strict=True):
         assert all(map(torch.equal, then, now))
@@ -139,9 +139,9 @@ def test_what_another_optimizer_did_to_pruned_channels_is_taken_back_before_a_sn
 
     step = run.step_number
     with run.step():
-        run.portrait.states.take(step)
+        run.status.states.take(step)
         before = host.body.bias.detach().clone()
-    run.portrait.states.restore(step, run.step_number)
+    run.status.states.restore(step, run.step_number)
 
     assert not before[1] and before[0]
     assert torch.equal(host.body.bias, before)

@@ -50,7 +50,7 @@ def test_micro_batches_of_one_step_count_one_step() -> None:
         step.loss(loss)
 
     assert run.step_number == 5
-    assert run.portrait.rows.made == 4
+    assert run.status.rows.made == 4
     assert {int(state["step"]) for state in moments.values()} == {3}
     assert run.executor.seeds["s0"].meter.fits.total == 3
 
@@ -301,7 +301,7 @@ def test_examples_that_a_loop_tells_of_are_summed_up_in_heartbeats() -> None:
         with run.step() as step:
             step.loss(backward(host, 1), examples=examples)
 
-    assert run.portrait.heartbeat(3, 0).examples == 40
+    assert run.status.heartbeat(3, 0).examples == 40
     with pytest.raises(SettingError, match="examples is -1"), run.step() as step:
         step.loss(backward(host, 1), examples=-1)
 

@@ -37,7 +37,7 @@ def test_within_a_promise_no_step_waits() -> None:
     run.exchange.boundary.on_abort(pb.BarrierAbort(round=1))
     train(run, host, PROMISE_STEPS)
 
-    assert run.portrait.steps_waited == 0
+    assert run.status.steps_waited == 0
     assert run.close().steps_waited == 0
 
 

@@ -9,7 +9,7 @@ import torch
 from esper.errors import SettingError, TrainingError
 from esper.kasmina.pruning.pruner import Pruning
 from esper.kernels.split import with_norm
-from esper.session.portrait import Portrait
+from esper.session.rank_status import RankStatus
 from esper.tolaria.optimizers.closures import Arguments, after_closure
 from esper.tolaria.optimizers.nested import is_nested
 
@@ -31,12 +31,12 @@ class HostHooks:
     `stepped` tells whether the optimizer has stepped since it was set to False.
     """
 
-    def __init__(self, portrait: Portrait, pruning: Pruning, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, status: RankStatus, pruning: Pruning, optimizer: torch.optim.Optimizer) -> None:
         self.stepped, self.step = False, 0
         self.is_idle = False  # in this step
-        self._portrait, self._split = portrait, {*portrait.parts()}
-        self._executor, self._optimizers = portrait.executor, portrait.optimizers
-        self._gradients, self._pruning = portrait.gradients, pruning
+        self._status, self._split = status, {*status.parts()}
+        self._executor, self._optimizers = status.executor, status.optimizers
+        self._gradients, self._pruning = status.gradients, pruning
         self._host, self._looking = optimizer, optimizer.register_step_pre_hook(self._before)
         self._following = optimizer.register_step_post_hook(self._after)
         self.looks = True
@@ -44,7 +44,7 @@ class HostHooks:
     def require_split_before(self) -> None:
         """Raises SettingError, before the first step, where a parameter was split since attach(): fully_shard puts
         others in the place of those that are kept, compared and stepped."""
-        if self.step == 0 and (late := sorted({*self._portrait.parts()} - self._split)):
+        if self.step == 0 and (late := sorted({*self._status.parts()} - self._split)):
             expected = "a model that is split before its optimizer is made, and before attach()"
             raise SettingError("model", f"{late[0]}: split after attach()", expected)
 

@@ -32,7 +32,7 @@ from esper.session.exchange import Exchange
 from esper.session.heldout import held_out
 from esper.session.loop_state import LoopState
 from esper.session.options import Place, SessionOptions
-from esper.session.portrait import Portrait
+from esper.session.rank_status import RankStatus
 from esper.session.replay_link import ReplayLink
 from esper.session.rulings import steering_of
 from esper.session.same_code import require_same_code
@@ -91,7 +91,7 @@ class Joining:
             checkpoints = open_checkpoints(self.chosen, self.place, self.run_id, self._state(session), reducer)
             resumed = session.keep(checkpoints, resume=self.chosen.resume)
             if resumed and group is not None:
-                mend_parted(session.portrait, group)
+                mend_parted(session.status, group)
             session.begin(resumed=resumed)
             undo.pop_all()
         return session
@@ -111,7 +111,7 @@ class Joining:
         states = TrainingStates(Snapshots(self.model, optimizers), executor, fossils, pruning)
         steer = steering_of(link, executor)
         steering = steer(self.place.name, executor, optimizers, states, fossils, time.time_ns, pruning)
-        portrait = Portrait(
+        status = RankStatus(
             self.place,
             self.model,
             executor.sites,
@@ -124,7 +124,7 @@ class Joining:
             rows,
         )
         exchange = Exchange(link, boundary, rows)
-        session = Session(portrait, exchange, self.optimizer, self.run_id, pruning, self.chosen.steps_per_epoch)
+        session = Session(status, exchange, self.optimizer, self.run_id, pruning, self.chosen.steps_per_epoch)
         recorded = dict(link.plan.verdicts) if isinstance(link, ReplayLink) else {}
         session.registrations = TeacherRegistrations(teachers, steering.count, recorded)
         self._place_loop(session, link)
@@ -174,7 +174,7 @@ class Joining:
             parts["teacher"] = session.teachers
         phase = Part(session.pruning.standing, session.pruning.load_standing)
         lasting = PersistentParts({**session.executor.breakers, "pruning": phase})
-        fossils = session.portrait.steering.fossils
+        fossils = session.status.steering.fossils
         return RankState(host, named, session.executor.durable(), fossils, session.position, parts, lasting)
 
 

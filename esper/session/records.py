@@ -11,7 +11,7 @@ import torch
 from esper.leyline import contracts as pb
 from esper.session.carried_out import Orders
 from esper.session.numerics import numerics
-from esper.session.portrait import Portrait
+from esper.session.rank_status import RankStatus
 from esper.tolaria.state.digest import parameter_digest
 from esper.version import running
 
@@ -21,17 +21,17 @@ UNKNOWN_BATCHES = (
 )
 
 
-def began(portrait: Portrait, step: int, epoch: int, *, resumed: bool) -> pb.RunRecord:
+def began(status: RankStatus, step: int, epoch: int, *, resumed: bool) -> pb.RunRecord:
     """Before `step`, the first of this process; `resumed`: from a checkpoint."""
-    device = next((parameter.device.type for parameter in portrait.model.parameters()), "cpu")
+    device = next((parameter.device.type for parameter in status.model.parameters()), "cpu")
     return _record(
-        portrait,
+        status,
         began=pb.RunBegan(
             first_step=step,
             epoch=epoch,
             resumed=resumed,
-            parameter_digest=parameter_digest(portrait.weights()),
-            part_digest=parameter_digest(own.items()) if (own := portrait.parts()) else b"",
+            parameter_digest=parameter_digest(status.weights()),
+            part_digest=parameter_digest(own.items()) if (own := status.parts()) else b"",
             num_threads=torch.get_num_threads(),
             esper_version=running(),
             torch_version=torch.__version__,
@@ -39,24 +39,24 @@ def began(portrait: Portrait, step: int, epoch: int, *, resumed: bool) -> pb.Run
             machine=f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
             device=device,
             script=sys.orig_argv[1:],
-            rounds_again=sorted(portrait.boundary.again),
+            rounds_again=sorted(status.boundary.again),
             numerics=numerics(),
         ),
     )
 
 
-def judged(portrait: Portrait, round_: int, outcomes: Sequence[pb.CommandReceipt]) -> pb.RunRecord:
+def judged(status: RankStatus, round_: int, outcomes: Sequence[pb.CommandReceipt]) -> pb.RunRecord:
     """What became of the requests of a round's commit."""
-    return _record(portrait, judged=pb.RoundJudged(round=round_, outcomes=outcomes))
+    return _record(status, judged=pb.RoundJudged(round=round_, outcomes=outcomes))
 
 
-def ended(portrait: Portrait, report: pb.WorkerReport, not_replayable: str, orders: Orders) -> pb.RunRecord:
+def ended(status: RankStatus, report: pb.WorkerReport, not_replayable: str, orders: Orders) -> pb.RunRecord:
     """The last words, what has led there, and why a replay of them can't be, if it can't."""
     return _record(
-        portrait,
+        status,
         ended=pb.RunEnded(
             report=report,
-            round_applied=portrait.boundary.round_applied,
+            round_applied=status.boundary.round_applied,
             not_replayable=not_replayable,
             num_orders=orders.num,
             orders_digest=orders.digest,
@@ -65,17 +65,17 @@ def ended(portrait: Portrait, report: pb.WorkerReport, not_replayable: str, orde
 
 
 def _record(
-    portrait: Portrait,
+    status: RankStatus,
     *,
     began: pb.RunBegan | None = None,
     judged: pb.RoundJudged | None = None,
     ended: pb.RunEnded | None = None,
 ) -> pb.RunRecord:
-    place = portrait.place
+    place = status.place
     return pb.RunRecord(
         version=1,
         worker=place.name,
-        incarnation=portrait.rows.incarnation,
+        incarnation=status.rows.incarnation,
         rank=place.rank,
         world_size=place.world_size,
         began=began,

@@ -23,8 +23,8 @@ from esper.session.batches import LoopPosition
 from esper.session.exchange import FLUSH_S, FLUSH_STEPS, HEARTBEAT_S, Exchange
 from esper.session.host_hooks import HostHooks
 from esper.session.interrupted import is_interrupted
-from esper.session.portrait import Portrait
 from esper.session.preparing import prepare_kernels
+from esper.session.rank_status import RankStatus
 from esper.session.statements import StatementQueue
 from esper.session.step import Step as Step
 from esper.session.teacher_registration import TeacherRegistrations
@@ -44,7 +44,7 @@ DECISION_TIMEOUT_S = 30.0
 class Session:
     """Built by attach(). A loop calls batches, step, epoch_end, note, busy, prefetch, export_importance and close."""
 
-    portrait: Portrait
+    status: RankStatus
     exchange: Exchange
     optimizer: torch.optim.Optimizer
     run_id: str
@@ -54,21 +54,21 @@ class Session:
     checkpoints: Checkpoints | None = None
 
     def __post_init__(self) -> None:
-        self.executor, self.optimizers = self.portrait.executor, self.portrait.optimizers
-        self._step = Step(self, self.optimizer, self.portrait.rows, self.exchange.bell)
+        self.executor, self.optimizers = self.status.executor, self.status.optimizers
+        self._step = Step(self, self.optimizer, self.status.rows, self.exchange.bell)
         self._beat_at = 0.0
         self.exchange.boundary.stirred = self._step.wake
         self.executor.in_emergency = self._in_emergency
         self.executor.on_displaced = lambda site, detail: self._telling.displaced(site, detail, self.step_number)
         self._barrier_due = False
-        self._statements = self.exchange.statements = StatementQueue(self.portrait, self.run_id, self.exchange.say)
-        self.registrations = TeacherRegistrations(None, self.portrait.steering.count)
+        self._statements = self.exchange.statements = StatementQueue(self.status, self.run_id, self.exchange.say)
+        self.registrations = TeacherRegistrations(None, self.status.steering.count)
         self._report: pb.WorkerReport | None = None
         self.position = LoopPosition(step=lambda: self._step.number)
         self.not_replayable = records.UNKNOWN_BATCHES
         self.ends_after = 0  # a replay ends after this step; 0: the loop does
-        self._telling = Telling(self.portrait, self.exchange)
-        self._hooks = HostHooks(self.portrait, self.pruning, self.optimizer)
+        self._telling = Telling(self.status, self.exchange)
+        self._hooks = HostHooks(self.status, self.pruning, self.optimizer)
         self._gated = self.optimizers.own_host
         self._beat()
 
@@ -83,7 +83,7 @@ class Session:
 
     @step_number.setter
     def step_number(self, number: int) -> None:
-        self.portrait.rows.settle()  # it counts on from the last one
+        self.status.rows.settle()  # it counts on from the last one
         self._step.number = number
         self._step.wake()
 
@@ -94,7 +94,7 @@ class Session:
 
     def keep(self, checkpoints: Checkpoints | None, *, resume: bool = False) -> bool:
         """Make checkpoints from now on; with `resume`, first go on from the newest that verifies, if one does."""
-        self.checkpoints = self.portrait.states.deep = checkpoints
+        self.checkpoints = self.status.states.deep = checkpoints
         self._step.wake()
         if checkpoints is not None:
             checkpoints.on_failed, checkpoints.settle = self._telling.checkpoint_failed, self._settle
@@ -109,7 +109,7 @@ class Session:
         """Put on record what this process begins with; called once, by attach()."""
         if resumed and self.epoch and self.position.epoch_began == 1:
             self.position.begin_epoch(self.step_number)  # of a checkpoint that does not say
-        record = records.began(self.portrait, self.step_number, self.epoch, resumed=resumed)
+        record = records.began(self.status, self.step_number, self.epoch, resumed=resumed)
         self.exchange.introduce(pb.ToRuntime(record=record))
         self._statements.begin(self.epoch)
 
@@ -131,16 +131,16 @@ class Session:
 
     def note(self, **values: float) -> None:
         """Remember figures of the script (accuracy=0.93). Of many, the report tells of 64, accuracy among them."""
-        self.portrait.notes |= values
+        self.status.notes |= values
         if "accuracy" in values:
-            self.portrait.rows.go_with(accuracy=values["accuracy"])
+            self.status.rows.go_with(accuracy=values["accuracy"])
             self.pruning.note_accuracy(values["accuracy"])
 
     def note_examples(self, num_examples: int) -> None:
         """Count what was trained on; heartbeats tell the sum."""
         if num_examples < 0:
             raise SettingError("examples", num_examples, "a count, at least 0")
-        self.portrait.examples += num_examples
+        self.status.examples += num_examples
 
     def prefetch(self, site: str, blueprint_id: str, **parameters: float) -> None:
         """Have the kernel built (and compiled) that the next GERMINATE of this blueprint there will want.
@@ -177,11 +177,11 @@ class Session:
             self._telling.answer(self.registrations.end(self.step_number))
             self._statements.look(self.step_number, self.epoch)
             self.exchange.store_rows(self.step_number - 1)
-            self._report = self.portrait.report(self.step_number - 1, self.epoch)
-            farewell = self.portrait.heartbeat(self.step_number, self.epoch)
+            self._report = self.status.report(self.step_number - 1, self.epoch)
+            farewell = self.status.heartbeat(self.step_number, self.epoch)
             farewell.report.CopyFrom(self._report)
             met = self.pruning.by_chance or (self.teachers.by_chance if self.teachers is not None else "")
-            record = records.ended(self.portrait, self._report, self.not_replayable or met, self.position.orders)
+            record = records.ended(self.status, self._report, self.not_replayable or met, self.position.orders)
             self._let_go()
             self.exchange.part(farewell, record)
         return self._report
@@ -198,7 +198,7 @@ class Session:
 
     def _let_go(self) -> None:
         self.optimizers.let_go(self.executor.detach())
-        self.portrait.steering.fossils.release()
+        self.status.steering.fossils.release()
 
     def __enter__(self) -> Session:
         return self
@@ -263,7 +263,7 @@ class Session:
             self.exchange.flush_when_due(now, force=True)
             self._beat_when_due(now)
             self.exchange.pump(FLUSH_S)
-        self.portrait.steps_waited += bool(waited_since)
+        self.status.steps_waited += bool(waited_since)
 
     def _checkpoint(self, checkpoints: Checkpoints) -> None:
         if checkpoints.due(self.step_number):
@@ -280,7 +280,7 @@ class Session:
         self.executor.take_losses(self._step.losses)
         if loss is not None:
             self.executor.note_loss(loss)
-        values = self.portrait.values(loss, step_ms)
+        values = self.status.values(loss, step_ms)
         if self.teachers is not None:
             values.update(self.teachers.take_measured())
         self.exchange.rows.add(self.step_number, time.time_ns(), values)
@@ -319,16 +319,16 @@ class Session:
         """Carry out what is due and vote if asked; True where the step may not begin yet."""
         boundary, step = self.exchange.boundary, self.step_number
         while (order := boundary.due(step)) is not None:
-            receipts = self.portrait.steering.carry_out(order, step, self.epoch)
+            receipts = self.status.steering.carry_out(order, step, self.epoch)
             self.position.orders.note(order.commit)
-            self.portrait.sample(order.commit, step)
+            self.status.sample(order.commit, step)
             self._telling.answer(self.registrations.after(boundary.applied(order, receipts), receipts, step))
-            self._telling.outcomes(order.commit.round, self.portrait.steering.judged)
+            self._telling.outcomes(order.commit.round, self.status.steering.judged)
             self._statements.orders_carried_out()
             if self.checkpoints is not None:
                 self.checkpoints.note(order)
         if (proposal := boundary.vote_asked()) is not None:
-            vote = self.portrait.vote(proposal, step, self.epoch)
+            vote = self.status.vote(proposal, step, self.epoch)
             boundary.voted(vote)
             self.exchange.say(pb.ToRuntime(vote=vote))
         return bool(boundary.paused_before) or boundary.must_wait(step)

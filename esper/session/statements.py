@@ -14,7 +14,7 @@ import torch
 from esper.kasmina.seeds.field_report import field_report
 from esper.leyline import contracts as pb
 from esper.session.hardware import hardware_context
-from esper.session.portrait import Portrait
+from esper.session.rank_status import RankStatus
 
 MOST_KEPT = 1024
 MOST_METRICS = 64
@@ -31,8 +31,8 @@ class StatementQueue:
     is told in the log at once, and once something is stored again as an event of the next row.
     """
 
-    def __init__(self, portrait: Portrait, run_id: str, say: Callable[[pb.ToRuntime], object]) -> None:
-        self._portrait, self._run_id, self._say = portrait, run_id, say
+    def __init__(self, status: RankStatus, run_id: str, say: Callable[[pb.ToRuntime], object]) -> None:
+        self._status, self._run_id, self._say = status, run_id, say
         self.most_kept, self.num_dropped = MOST_KEPT, 0
         self._num_told_of = 0  # of those dropped
         self._waiting: deque[pb.Statement] = deque()
@@ -57,9 +57,9 @@ class StatementQueue:
 
     def orders_carried_out(self) -> None:
         """Tell of seeds that have ended since; from rank 0, as every rank has the same verdicts."""
-        if self._portrait.place.rank:
+        if self._status.place.rank:
             return
-        reports = [one for seed in self._portrait.executor.reports() if (one := field_report(seed)) is not None]
+        reports = [one for seed in self._status.executor.reports() if (one := field_report(seed)) is not None]
         for report in reports:
             if report.report_id not in self._told:
                 self._tell(pb.Statement(report=report))
@@ -71,7 +71,7 @@ class StatementQueue:
             self._waiting.popleft()
         if self.num_dropped > self._num_told_of:
             num = str(self.num_dropped - self._num_told_of)
-            self._portrait.rows.note(WARNING, "statements.dropped", num=num, in_all=str(self.num_dropped))
+            self._status.rows.note(WARNING, "statements.dropped", num=num, in_all=str(self.num_dropped))
             self._num_told_of = self.num_dropped
 
     def say_again(self) -> None:
@@ -81,7 +81,7 @@ class StatementQueue:
 
     def _tell(self, statement: pb.Statement) -> None:
         self._number += 1
-        statement.incarnation, statement.number = self._portrait.rows.incarnation, self._number
+        statement.incarnation, statement.number = self._status.rows.incarnation, self._number
         self._waiting.append(statement)
         if len(self._waiting) > self.most_kept:
             self._drop(self._waiting.popleft())
@@ -94,13 +94,13 @@ class StatementQueue:
         log.warning("statement.dropped", of=of, num_dropped=self.num_dropped, num_kept=self.most_kept)
 
     def _state(self, step: int, epoch: int) -> pb.SystemStatePacket:
-        portrait = self._portrait
-        notes, measured = portrait.notes, portrait.rows.last
+        status = self._status
+        notes, measured = status.notes, status.rows.last
         losses = (notes[name] for name in _LOSSES if name in notes)
-        first = next(portrait.model.parameters(), None)
+        first = next(status.model.parameters(), None)
         return pb.SystemStatePacket(
             version=1,
-            packet_id=f"{portrait.place.name[:40]}/{epoch}",
+            packet_id=f"{status.place.name[:40]}/{epoch}",
             current_epoch=epoch,
             global_step=step - 1,
             validation_accuracy=notes.get("accuracy", math.nan),
@@ -109,8 +109,8 @@ class StatementQueue:
             timestamp_ns=time.time_ns(),
             hardware_context=hardware_context(torch.device("cpu") if first is None else first.device),
             training_metrics=dict(islice(chain(measured.items(), notes.items()), MOST_METRICS)),
-            seed_states=portrait.seed_states(),
-            source_subsystem=portrait.place.name,
+            seed_states=status.seed_states(),
+            source_subsystem=status.place.name,
             training_run_id=self._run_id,
             experiment_name=self._run_id.rpartition("-")[0] or self._run_id,
         )

@@ -14,7 +14,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import short
 from esper.session import records
 from esper.session.exchange import Exchange
-from esper.session.portrait import Portrait
+from esper.session.rank_status import RankStatus
 from esper.session.teacher_registration import Said
 
 log = structlog.get_logger()
@@ -26,11 +26,11 @@ INFO, WARNING = pb.TelemetryLevel.TELEMETRY_INFO, pb.TelemetryLevel.TELEMETRY_WA
 class Telling:
     """Turns what happened into messages, events and lines. Decides nothing; positions are given."""
 
-    portrait: Portrait
+    status: RankStatus
     exchange: Exchange
 
     def beat(self, step: int, epoch: int, *, barrier_due: bool = False, busy: int = 0) -> None:
-        heartbeat = self.portrait.heartbeat(step, epoch, barrier_due=barrier_due, busy=busy)
+        heartbeat = self.status.heartbeat(step, epoch, barrier_due=barrier_due, busy=busy)
         self.exchange.say(pb.ToRuntime(heartbeat=heartbeat))
 
     def answer(self, said: Said) -> None:
@@ -73,13 +73,13 @@ class Telling:
 
     def outcomes(self, round_: int, outcomes: Sequence[pb.CommandReceipt]) -> None:
         """What became of the requests of a round's commit, on the run's record, by rank 0: every rank has the same."""
-        if outcomes and self.portrait.place.rank == 0:
-            self.exchange.put_on_record(pb.ToRuntime(record=records.judged(self.portrait, round_, outcomes)))
+        if outcomes and self.status.place.rank == 0:
+            self.exchange.put_on_record(pb.ToRuntime(record=records.judged(self.status, round_, outcomes)))
 
     def importance(self, requests: Sequence[pb.StructuralPruningRequest], step: int, epoch: int) -> None:
         """In a heartbeat each, from rank 0: every rank has the same."""
-        for request in requests if self.portrait.place.rank == 0 else ():
-            heartbeat = self.portrait.heartbeat(step, epoch)
+        for request in requests if self.status.place.rank == 0 else ():
+            heartbeat = self.status.heartbeat(step, epoch)
             heartbeat.pruning.CopyFrom(request)
             self.exchange.say(pb.ToRuntime(heartbeat=heartbeat))
 

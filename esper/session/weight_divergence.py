@@ -14,7 +14,7 @@ from torch import Tensor
 
 from esper.errors import TrainingError
 from esper.kernels.split import has_split
-from esper.session.portrait import Portrait
+from esper.session.rank_status import RankStatus
 from esper.tolaria.missing_ranks import absent
 from esper.tolaria.state.bank import Bank
 from esper.tolaria.state.digest import parameter_digest
@@ -22,13 +22,13 @@ from esper.tolaria.state.digest import parameter_digest
 log = structlog.get_logger()
 
 
-def mend_parted(portrait: Portrait, group: dist.ProcessGroup) -> None:
+def mend_parted(status: RankStatus, group: dist.ProcessGroup) -> None:
     """Have ranks whose parameters are not those of most take theirs, with what optimizers remember of them.
 
     All ranks call it before their first step. Where no majority holds the same, as of two ranks that differ, nobody
     knows who is right: that is told, and nothing changes. TrainingError names a rank that is gone meanwhile.
     """
-    weights = portrait.weights()
+    weights = status.weights()
     said = _said(parameter_digest(weights), group)
     [(most, num)] = Counter(said).most_common(1)
     if num == len(said):
@@ -37,9 +37,9 @@ def mend_parted(portrait: Portrait, group: dist.ProcessGroup) -> None:
     if 2 * num <= len(said):
         log.error("replicas.parted", why="no majority of ranks holds the same parameters")
         return
-    kept = portrait.optimizers.snapshot(Bank())
+    kept = status.optimizers.snapshot(Bank())
     tensors = [*(each.detach() for _, each in weights), *kept.tensors()]
-    is_odd = has_split(portrait.model) or any(each.layout is not torch.strided for each in tensors)
+    is_odd = has_split(status.model) or any(each.layout is not torch.strided for each in tensors)
     if len({*_said(_form(tensors), group)}) > 1 or is_odd:
         log.error("replicas.parted", ranks=parted, why="what their optimizers hold can't be handed over")
         return
@@ -47,7 +47,7 @@ def mend_parted(portrait: Portrait, group: dist.ProcessGroup) -> None:
     if group.rank() in parted:
         for live, theirs in zip(tensors, handed, strict=True):
             live.copy_(theirs)
-        portrait.optimizers.restore(kept, portrait.executor.seeds)
+        status.optimizers.restore(kept, status.executor.seeds)
         log.warning("replicas.mended", ranks=parted, source=said.index(most))
 
 

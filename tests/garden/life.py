@@ -133,7 +133,7 @@ class Life:
             return Act(number, epoch_ends=dice.random() < 0.05)
         if dice.random() < 0.1:
             return Act(number, snapshot=True)
-        held = [ref.step for ref in self.run.portrait.states.refs()]
+        held = [ref.step for ref in self.run.status.states.refs()]
         if held and dice.random() < 0.08:
             return Act(number, goes_back=dice.choice([*held, *held, 9999]))
         stages = {each.seed_id: int(each.stage) for each in self.run.executor.reports()}

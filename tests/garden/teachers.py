@@ -103,7 +103,7 @@ class Lesson:
         self.run, self.wide = run, wide
         site = AT_LOGITS.get(kind_name, "")
         teaches_seed = wide.teaches != "model" and site in run.executor.sites
-        self.of_seed = SeedDistillation(run.portrait.model, run.executor, site) if teaches_seed else None
+        self.of_seed = SeedDistillation(run.status.model, run.executor, site) if teaches_seed else None
 
     @property
     def touches(self) -> bool:

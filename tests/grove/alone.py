@@ -171,7 +171,7 @@ def has_a_full_disk(each: Rank) -> None:
 
 def lacks_a_checkpoint(each: Rank) -> None:
     each.train(9)
-    (step, *_) = [ref.step for ref in each.run.portrait.states.refs()]
+    (step, *_) = [ref.step for ref in each.run.status.states.refs()]
     if each.is_alone and each.run.checkpoints is not None:
         each.run.checkpoints._held.clear()
     each.act(goes_back=step)

@@ -78,7 +78,7 @@ class Rank:
             sums(of_all_ranks(self.script, self._shared())),
             {seed.seed_id: (int(seed.stage), seed.blueprint_id) for seed in executor._known.values()},
             executor.requests(),
-            [ref.step for ref in self.run.portrait.states.refs()],
+            [ref.step for ref in self.run.status.states.refs()],
             executor.sites,
             {key: unit.num_channels for key, unit in self.run.pruning.masks.units.items()},
             **more,

@@ -92,10 +92,10 @@ def test_a_rollback_brings_back_each_bit(tmp_path: Path) -> None:
     here = Trained(tmp_path)
     here.train(2)
     at, before = here.run.step_number, here.everything()
-    here.run.portrait.states.take(at)
+    here.run.status.states.take(at)
     here.train(2)
     assert not equal(here.everything(), before)
 
-    here.run.portrait.states.restore(at, here.run.step_number)
+    here.run.status.states.restore(at, here.run.step_number)
 
     assert equal(here.everything(), before)

@@ -65,7 +65,7 @@ def test_each_quiet_step_has_a_row_and_a_loss_that_seeds_are_judged_by() -> None
             step.loss(loss)
             losses.append(loss.item())
 
-    rows = run.portrait.rows
+    rows = run.status.rows
     tables = [table for table in iter(rows.table, None) if table is not None]
     order(run, on_seed(Op.SEED_OP_GERMINATE, site="body", blueprint_id="mlp"))
     train(run, host, 1)
@@ -78,7 +78,7 @@ def test_each_quiet_step_has_a_row_and_a_loss_that_seeds_are_judged_by() -> None
 
 def test_a_note_goes_with_later_quiet_steps_and_not_with_earlier_ones() -> None:
     host, run = at_rest()
-    while run.portrait.rows.table() is not None:
+    while run.status.rows.table() is not None:
         pass
     train(run, host, 2)
     run.note(accuracy=0.5)
@@ -86,7 +86,7 @@ def test_a_note_goes_with_later_quiet_steps_and_not_with_earlier_ones() -> None:
     run.note(accuracy=0.75)
     train(run, host, 1)
 
-    tables = [table for table in iter(run.portrait.rows.table, None) if table is not None]
+    tables = [table for table in iter(run.status.rows.table, None) if table is not None]
 
     told = {
         step: dict(zip(table.names, list(table.values)[at * len(table.names) :], strict=False)).get("accuracy")
@@ -133,7 +133,7 @@ class Cut(list[float]):
 
 def test_ctrl_c_as_a_row_is_kept_leaves_each_row_its_own_step() -> None:
     host, run = at_rest()
-    rows = run.portrait.rows
+    rows = run.status.rows
     rows.settle()
     rows.plain.ended_s = Cut()
 

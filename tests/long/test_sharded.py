@@ -153,7 +153,7 @@ def test_a_rollback_brings_back_its_split_weights_and_moments() -> None:
     run = attached(host, "body", optimizer=torch.optim.AdamW(host.parameters(), lr=0.01))
     train(run, host, 1)
     start(run, host, "body", "mlp", "s0")
-    states, at = run.portrait.states, run.step_number
+    states, at = run.status.states, run.step_number
     states.take(at)
     then, held = weights(host), moments(run)
     train(run, host, 4)

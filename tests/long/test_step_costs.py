@@ -58,7 +58,7 @@ def test_a_loss_counts_as_it_was_when_it_was_noted() -> None:
         noted = loss.item()
         step.loss(loss)
         loss.zero_()
-    table = run.portrait.rows.table()
+    table = run.status.rows.table()
 
     assert table is not None
     assert dict(zip(table.names, table.values, strict=True))["loss"] == noted
@@ -109,7 +109,7 @@ def test_a_weight_that_was_exchanged_while_nobody_looked_is_watched() -> None:
 
 def test_events_of_a_row_keep_their_place_among_rows_that_tell_of_nothing() -> None:
     host = new_host()
-    rows = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body").portrait.rows
+    rows = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body").status.rows
     warning = pb.TelemetryLevel.TELEMETRY_WARNING
     for step in (1, 2, 3):
         if step == 2:

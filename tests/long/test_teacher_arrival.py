@@ -58,7 +58,7 @@ def test_training_goes_on_bit_for_bit_while_a_teacher_is_loaded_and_has_it_at_th
         train(run, host, 9)
         order(run)
         train(run, host, 1)
-        before, counted = run.teachers.current, run.portrait.steering.num_applied
+        before, counted = run.teachers.current, run.status.steering.num_applied
         Slow.may_answer.set()
         run.teachers.wait()
         news = run.teachers.has_news
@@ -68,7 +68,7 @@ def test_training_goes_on_bit_for_bit_while_a_teacher_is_loaded_and_has_it_at_th
 
     train_bare(twin, torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9), 11)
     assert not quiet and before is None and counted == 0 and news
-    assert run.portrait.steering.num_applied == 1
+    assert run.status.steering.num_applied == 1
     assert logits is not None and torch.equal(logits, answers(professor(), questions()))
     assert equal(dict(host.state_dict()), dict(twin.state_dict()))
 

@@ -64,7 +64,7 @@ def test_the_loop_distils_from_the_teacher_that_an_order_has_brought(tmp_path: P
 
         expected = run.teachers.source.loss(outputs, answers(professor(), inputs))
         assert torch.equal(added, expected) and added > 0
-        told = run.portrait.steering
+        told = run.status.steering
         assert (told.num_applied, told.num_failed) == (1, 0)
 
 
@@ -101,7 +101,7 @@ def test_a_refused_teacher_fails_its_command_and_leaves_the_training_bit_identic
 
     train_bare(twin, torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9), 5)
     assert equal(dict(host.state_dict()), dict(twin.state_dict()))
-    assert run.portrait.steering.num_failed == 3
+    assert run.status.steering.num_failed == 3
     assert "sha256" in told["command.failed"]["detail"] or "digest" in told["command.failed"]["detail"]
 
 

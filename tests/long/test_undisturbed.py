@@ -204,12 +204,12 @@ def test_a_host_goes_back_to_a_snapshot_though_a_layer_of_it_was_never_called() 
     host.spare = nn.LazyLinear(2)
     run = attached(host, ROWS)
     train(run, host, ROWS, 2)
-    run.portrait.states.take(run.step_number)
+    run.status.states.take(run.step_number)
     before = host.site.weight.detach().clone()
     train(run, host, ROWS, 2)
 
-    [ref] = run.portrait.states.refs()
-    run.portrait.states.restore(ref.step, run.step_number)
+    [ref] = run.status.states.refs()
+    run.status.states.restore(ref.step, run.step_number)
 
     assert torch.equal(host.site.weight, before)
 

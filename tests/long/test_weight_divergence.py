@@ -28,13 +28,13 @@ Held = tuple[bytes, bytes]
 
 def held(run: Session) -> Held:
     moments = run.optimizers.snapshot(Bank()).tensors()
-    return parameter_digest(run.portrait.weights()), parameter_digest((str(n), each) for n, each in enumerate(moments))
+    return parameter_digest(run.status.weights()), parameter_digest((str(n), each) for n, each in enumerate(moments))
 
 
 def other(run: Session) -> None:
     """All that it learns is another number from now on."""
     with torch.no_grad():
-        for _, weight in run.portrait.weights():
+        for _, weight in run.status.weights():
             weight += 1.0
     kept = run.optimizers.snapshot(Bank())
     for moment in kept.tensors():
@@ -57,7 +57,7 @@ def rank(number: int, num: int, has_parted: bool, folder: Path) -> list[Held]:
     told = [held(run)]
     group = dist.group.WORLD
     assert group is not None
-    mend_parted(run.portrait, group)
+    mend_parted(run.status, group)
     told.append(held(run))
     train(run, host, 2)
     return [*told, held(run)]
@@ -104,7 +104,7 @@ def test_where_all_hold_the_same_no_moments_are_copied(process_group: None, monk
     assert group is not None
     monkeypatch.setattr(run.optimizers, "snapshot", copied.append)
 
-    mend_parted(run.portrait, group)
+    mend_parted(run.status, group)
 
     assert not copied
 

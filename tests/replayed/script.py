@@ -78,7 +78,7 @@ def join(
 def portrayed(run: Session) -> pb.Heartbeat:
     """A heartbeat that asks for a round where a seed does."""
     due = bool(run.executor.requests()) or (run.teachers is not None and run.teachers.has_news)
-    return run.portrait.heartbeat(run.step_number, run.epoch, barrier_due=due)
+    return run.status.heartbeat(run.step_number, run.epoch, barrier_due=due)
 
 
 def looped(plan: Plan) -> Callable[[], Loop]:

@@ -24,7 +24,7 @@ class View:
         return cls(
             run.step_number,
             {each.seed_id: int(each.stage) for each in run.executor.reports()},
-            tuple(ref.step for ref in run.portrait.states.refs()),
+            tuple(ref.step for ref in run.status.states.refs()),
             bool(run.exchange.boundary.paused_before),
             () if checkpoints is None else tuple(dict(log.positions) for _, _, log in checkpoints._held.values()),
         )

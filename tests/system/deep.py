@@ -37,14 +37,14 @@ def main(folder: Path, rank: int, world_size: int) -> None:
     while not is_over(folder / "stop"):
         with run.step() as step:
             stages = {each.seed_id: each.stage for each in run.executor.states()}
-            seen[run.step_number] = [strong_digest(run.portrait.weights()).hex(), stages]
+            seen[run.step_number] = [strong_digest(run.status.weights()).hex(), stages]
             inputs, targets = batch(world_size * run.step_number + rank)
             loss = loss_of(model(inputs), targets).mean()
             torch.autograd.backward(loss)
             optimizer.step()
             optimizer.zero_grad()
             step.loss(loss)
-    memory = [ref.step for ref in run.portrait.states._snapshots.refs()]
+    memory = [ref.step for ref in run.status.states._snapshots.refs()]
     run.close()
     (folder / f"{rank}.json").write_text(json.dumps({"seen": seen, "memory": memory}))
     dist.destroy_process_group()

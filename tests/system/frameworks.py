@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 
 def newest_loss(steering: Any) -> float | None:
     """That the callback's session has told of the step just ended; None: none."""
-    told = steering.run.portrait.rows.table()
+    told = steering.run.status.rows.table()
     loss: float | None = dict(zip(told.names, told.values, strict=True)).get("loss")
     return loss
 

@@ -46,7 +46,7 @@ class Rank:
     def step(self) -> dict[str, Any]:
         with self.run.step() as step:
             seen: dict[str, Any] = {
-                "weights": strong_digest(self.run.portrait.weights()).hex(),
+                "weights": strong_digest(self.run.status.weights()).hex(),
                 "state": strong_digest(self.state()).hex(),
                 "stages": {state.seed_id: state.stage for state in self.run.executor.states()},
                 "parameters": len(list(self.host.parameters())),
@@ -72,7 +72,7 @@ class Rank:
 
     def state(self) -> list[tuple[str, torch.Tensor]]:
         """All that a rollback puts back, by name."""
-        named = self.run.portrait.weights()
+        named = self.run.status.weights()
         optimizers = {"host": self.optimizer} | {i: o.torch for i, o in self.run.optimizers._seeds.items()}
         for optimizer_id, optimizer in optimizers.items():
             parameters = [p for group in optimizer.param_groups for p in group["params"]]

@@ -39,7 +39,7 @@ def main(folder: Path, num_orders: int, num_steps: int, resume: bool) -> None:
     while run.step_number <= num_steps:
         with run.step() as step:
             stages = {each.seed_id: pb.SeedLifecycleStage.Name(each.stage) for each in run.executor.states()}
-            seen[run.step_number] = [strong_digest(run.portrait.weights()).hex(), stages]
+            seen[run.step_number] = [strong_digest(run.status.weights()).hex(), stages]
             step.loss(backward(host, run.step_number))
             run.optimizer.step()
             run.optimizer.zero_grad()

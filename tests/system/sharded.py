@@ -56,7 +56,7 @@ def main() -> None:
             optimizer.zero_grad()
             step.loss(loss)
     if FLIPS in sys.argv[1:] and rank == 1:
-        flip(run.portrait.parts()["head.weight"])
+        flip(run.status.parts()["head.weight"])
     run.close()
     dist.destroy_process_group()
 

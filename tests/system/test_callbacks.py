@@ -73,7 +73,7 @@ def test_a_seed_grows_under_the_trainer_of_transformers() -> None:
     run, report = told(steering.run)
     assert (report.steps, trainer.state.global_step) == (56, 56)
     assert report.epochs == 2  # 1,077 examples, 32 a step; the second was cut short
-    assert run.portrait.examples == 56 * 32
+    assert run.status.examples == 56 * 32
     assert grew(report)
     assert list(hooks(trainer.model, run.optimizer)) == []
     assert not [name for name in trainer.model.state_dict() if "seed_" in name]
@@ -91,7 +91,7 @@ def test_a_seed_grows_under_lightning() -> None:
 
     run, report = told(steering.run)
     assert (report.steps, report.epochs) == (68, 2)  # 1,077 examples: 34 steps of two micro-batches of 16
-    assert run.portrait.examples == 2 * 1_077
+    assert run.status.examples == 2 * 1_077
     assert grew(report)
     assert list(hooks(module, run.optimizer)) == []
     assert not [name for name in module.state_dict() if "seed_" in name]

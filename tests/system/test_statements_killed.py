@@ -74,7 +74,7 @@ def test_what_comes_after_the_last_step_is_told_once_though_its_runtime_is_kille
     kill(loop, signal.SIGSTOP)  # it takes what it is told, and stores nothing
     names = [f"late {number}" for number in range(100)]
     for name in names:
-        loop.run.portrait.rows.note(pb.TelemetryLevel.TELEMETRY_WARNING, name)
+        loop.run.status.rows.note(pb.TelemetryLevel.TELEMETRY_WARNING, name)
     loop.run.exchange.rows.tell_rest(loop.run.step_number - 1, time.time_ns())
     loop.run.exchange.flush_when_due(0.0, force=True)
     kill(loop, signal.SIGKILL)

@@ -39,13 +39,13 @@ def test_a_step_waits_only_where_the_promise_forbids_it_and_is_counted(script: S
     held_before = asked(script, loop, 1)
     while loop.run.step_number < held_before:
         loop.step()  # nothing is decided yet
-    within = loop.run.portrait.steps_waited
+    within = loop.run.status.steps_waited
 
     with ThreadPoolExecutor() as pool:
         ended = pool.submit(end_once_it_waits, script, held_before, 1)
         loop.step()
         ended.result()
-    outrun = loop.run.portrait.steps_waited
+    outrun = loop.run.status.steps_waited
 
     held_before = asked(script, loop, 2)
     script.publish("decisions", pb.BarrierAbort(version=1, round=2, roster_generation=1))

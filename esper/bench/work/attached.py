@@ -127,15 +127,15 @@ def _of_surroundings(row: Comparison, run: Session, around: Surroundings) -> Ite
     yield Figure(row.name, "aggregator behind", "count", around.behind_ms(), "ms", 1, shape=row.shape)
     rounds = max(0, run.exchange.boundary.round_applied - ROUNDS_UNSEEN)
     yield Figure(row.name, "rounds", "count", rounds, "", steps, shape=row.shape)
-    yield Figure(row.name, "steps that waited", "count", run.portrait.steps_waited, "", steps, shape=row.shape)
+    yield Figure(row.name, "steps that waited", "count", run.status.steps_waited, "", steps, shape=row.shape)
 
 
 def _alone(row: Comparison, run: Session, step: Callable[[], object], num: int) -> Iterator[Figure]:
     """No bare step between: decisions have only as long to come as a real loop gives them."""
-    waited, timer = run.portrait.steps_waited, Timer(step, clock=clock_on(device()))
+    waited, timer = run.status.steps_waited, Timer(step, clock=clock_on(device()))
     taken = [timer() * 1e3 for _ in range(num)]
     for stat in ("p50", "p99"):
         value, label = (percentile(taken, stat), MEASURED) if num >= NEEDED[stat] else (None, too_few(num, stat))
         yield Figure(row.name, "attached alone", stat, value, "ms", num, label, row.conditions)
-    waited = run.portrait.steps_waited - waited
+    waited = run.status.steps_waited - waited
     yield Figure(row.name, "steps alone that waited", "count", waited, "", num, shape=row.shape)

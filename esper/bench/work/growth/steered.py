@@ -37,5 +37,5 @@ def is_applied(receipt: pb.CommandReceipt) -> bool:
 
 def _carried_out(run: Session, **command: Any) -> pb.CommandReceipt:
     order = pb.CommitOrder(commands=[pb.OpenedCommand(**command)])
-    (receipt,) = run.portrait.steering.carry_out(order, run.step_number, run.epoch)
+    (receipt,) = run.status.steering.carry_out(order, run.step_number, run.epoch)
     return receipt

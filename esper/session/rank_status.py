@@ -25,7 +25,7 @@ from esper.tolaria.steering import Steering
 
 
 @dataclass
-class Portrait:
+class RankStatus:
     """Reads the training state and changes nothing. Positions (`step`, `epoch`) are those of the next step to begin."""
 
     place: Place

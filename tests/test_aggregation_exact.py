@@ -247,13 +247,13 @@ async def test_a_partial_window_is_closed_by_the_clock_while_nothing_else_comes(
 async def test_told_to_stop_it_settles_what_is_in_hand(tiers: Tiers, redis: Redis) -> None:
     stopping, taken_in = asyncio.Event(), asyncio.Event()
     aggregator = tiers.regional("north")
-    fold = aggregator.seam.fold
+    fold = aggregator.pipeline.fold
 
     def fold_and_tell(opened: Opened, now_s: float) -> None:
         fold(opened, now_s)
         taken_in.set()
 
-    aggregator.seam = replace(aggregator.seam, fold=fold_and_tell)
+    aggregator.pipeline = replace(aggregator.pipeline, fold=fold_and_tell)
     await tiers.say("north", framed(packets(20)))
     async with asyncio.TaskGroup() as group:
         group.create_task(aggregator.run(stopping))

@@ -96,7 +96,7 @@ async def test_what_is_read_while_a_lost_lease_is_answered_is_taken_in_once(tier
     telemetry, outbox = tiers.region("north", "telemetry"), PausedOutbox(redis)
     made = tiers.regional("north", "paused")
     inbox = AbsolvedLate(made.inboxes[0])
-    reads_on = Aggregator(made.tier, made.seam, [inbox], outbox, made.place, standing_still)
+    reads_on = Aggregator(made.tier, made.pipeline, [inbox], outbox, made.target, standing_still)
     stopping = asyncio.Event()
     await tiers.say("north", framed(packets(32)))
     running = asyncio.create_task(reads_on.run(stopping))

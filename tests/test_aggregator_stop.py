@@ -22,13 +22,13 @@ async def test_a_stopped_aggregator_hands_back_what_it_read_ahead(
     tiers = await Tiers(redis, redis_reader, run_id).open()
     await tiers.say("north", framed(packets(2_000), most=5))
     leaving = tiers.regional("north", "leaving", reclaim_after_ms=LEASE_MS)
-    seam = leaving.seam
+    pipeline = leaving.pipeline
 
     def stop_at_once(frame: Opened, now_s: float) -> None:
         leaving.inboxes[0].stop()
-        seam.fold(frame, now_s)
+        pipeline.fold(frame, now_s)
 
-    leaving.seam = replace(seam, fold=stop_at_once)
+    leaving.pipeline = replace(pipeline, fold=stop_at_once)
     await leaving.run()
     settled = num_packets(await tiers.said_by("north"))
     heir = tiers.regional("north", "heir", reclaim_after_ms=LEASE_MS)

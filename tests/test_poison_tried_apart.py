@@ -57,14 +57,14 @@ def sequence_in(opened: Opened) -> int:
 
 def mortal(aggregator: Aggregator) -> Aggregator:
     """The same; it dies of one frame."""
-    fold = aggregator.seam.fold
+    fold = aggregator.pipeline.fold
 
     def folding(opened: Opened, now_s: float) -> None:
         if sequence_in(opened) == KILLS:
             raise KilledError
         fold(opened, now_s)
 
-    aggregator.seam = replace(aggregator.seam, fold=folding)
+    aggregator.pipeline = replace(aggregator.pipeline, fold=folding)
     return aggregator
 
 

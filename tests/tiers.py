@@ -25,7 +25,7 @@ from esper.narset.global_ import Global, met_of
 from esper.narset.regional import Regional
 from esper.narset.totals import Totals, decode
 from esper.narset.zero_copy import readings
-from esper.runtime.aggregator.loop import Aggregator, Place, Seam, opening
+from esper.runtime.aggregator.loop import Aggregator, Pipeline, Target, opening
 from esper.runtime.aggregator.lost_state import Counted
 from tests.bus_kit import bodies, put
 
@@ -107,10 +107,10 @@ class Tiers:
         inbox = self.inbox(self.region(region, "telemetry"), "regional", consumer, reclaim_after_ms)
         return Aggregator(
             tier,
-            Seam(opening(opener, self.server_clock, *FORMS), tier.on_opened, sealer.seal),
+            Pipeline(opening(opener, self.server_clock, *FORMS), tier.on_opened, sealer.seal),
             [inbox],
             outbox or Outbox(self.redis),
-            Place(
+            Target(
                 self.region(region, "regional"),
                 self.region(region, "windows"),
                 Counted(key(self.run_id, "totals"), met_of(region)),
@@ -132,10 +132,10 @@ class Tiers:
         sources = [self.region(region, "regional") for region in regions]
         return Aggregator(
             tier,
-            Seam(opening(opener, self.server_clock, pb.AggregatedTelemetry), tier.on_opened, sealer.seal),
+            Pipeline(opening(opener, self.server_clock, pb.AggregatedTelemetry), tier.on_opened, sealer.seal),
             [self.inbox(source, "global", consumer, reclaim_after_ms) for source in sources],
             outbox or Outbox(self.redis),
-            Place(key(self.run_id, "global"), key(self.run_id, "totals")),
+            Target(key(self.run_id, "global"), key(self.run_id, "totals")),
             standing_still,
         )
 

@@ -17,7 +17,7 @@ with gc_policy.loading(*gc_policy.OPTIONAL):
     from esper.leyline.seal import Opener, Sealer
     from esper.narset.global_ import Global
     from esper.runtime import access, logging, process, settings
-    from esper.runtime.aggregator.loop import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
+    from esper.runtime.aggregator.loop import RECLAIM_AFTER_MS, Aggregator, Pipeline, Target, opening
     from esper.runtime.operations.upkeep import HealthEndpoint, RoleDuties, kept_up
     from esper.runtime.timekeeping import kept_right
 
@@ -42,14 +42,14 @@ async def main(stopping: asyncio.Event) -> None:
         pace = Pace(reclaim_after_ms=RECLAIM_AFTER_MS)
         inboxes = [Inbox(reader, writer, source, "global", consumer, pace) for source in sources]
         tier = Global(regions)
-        place = Place(names.key(found.run_id, "global"), names.key(found.run_id, "totals"))
-        clock = connect.ServerClock(place.stream)
+        target = Target(names.key(found.run_id, "global"), names.key(found.run_id, "totals"))
+        clock = connect.ServerClock(target.stream)
         opener = Opener(found.keyring, guard=None, accept={Domain.AGGREGATE})  # regions number what they say
         sealer = Sealer(found.keyring, Role.GLOBAL, chosen.name, clock_ns=clock.now_ns)
-        seam = Seam(opening(opener, clock, pb.AggregatedTelemetry), tier.on_opened, sealer.seal)
-        aggregator = Aggregator(tier, seam, inboxes, Outbox(writer), place)
+        pipeline = Pipeline(opening(opener, clock, pb.AggregatedTelemetry), tier.on_opened, sealer.seal)
+        aggregator = Aggregator(tier, pipeline, inboxes, Outbox(writer), target)
         repeats = {sources[0]: lambda: tier.num_repeats}
-        duties = RoleDuties(retained=[place.stream], repeats=repeats, shows=[aggregator.figures], clock=clock)
+        duties = RoleDuties(retained=[target.stream], repeats=repeats, shows=[aggregator.figures], clock=clock)
         upkeep = kept_up(HealthEndpoint("global", chosen, found), inboxes, aggregator.refusals, duties)
         async with kept_right(clock, writer), found.kept_current(), upkeep:
             await aggregator.run(stopping)

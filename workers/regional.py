@@ -21,7 +21,7 @@ with gc_policy.loading(*gc_policy.OPTIONAL):
     from esper.narset.regional import Regional
     from esper.narset.zero_copy import readings
     from esper.runtime import access, logging, process, settings
-    from esper.runtime.aggregator.loop import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
+    from esper.runtime.aggregator.loop import RECLAIM_AFTER_MS, Aggregator, Pipeline, Target, opening
     from esper.runtime.aggregator.lost_state import Counted
     from esper.runtime.operations.upkeep import HealthEndpoint, RoleDuties, kept_up
     from esper.runtime.timekeeping import kept_right
@@ -45,10 +45,10 @@ async def main(stopping: asyncio.Event) -> None:
         # No replay guard: a frame that is replayed holds packets met before, which the tier leaves out and counts.
         opener = Opener(found.keyring, name=chosen.region, guard=None, accept={Domain.TELEMETRY}, readings=readings())
         sealer = Sealer(found.keyring, Role.REGIONAL, chosen.name, clock_ns=clock.now_ns)
-        seam = Seam(
+        pipeline = Pipeline(
             opening(opener, clock, pb.TelemetryFrame, pb.TelemetryPacket, pb.ColumnarFrame), tier.on_opened, sealer.seal
         )
-        aggregator = Aggregator(tier, seam, [inbox], Outbox(writer), Place(regional, windows, counted_in))
+        aggregator = Aggregator(tier, pipeline, [inbox], Outbox(writer), Target(regional, windows, counted_in))
         duties = RoleDuties(repeats={telemetry: lambda: tier.num_repeats}, shows=[aggregator.figures], clock=clock)
         upkeep = kept_up(HealthEndpoint("regional", chosen, found), [inbox], aggregator.refusals, duties)
         async with kept_right(clock, writer), found.kept_current(), upkeep:

@@ -19,7 +19,7 @@ from esper.leyline.seal import Opener, Sealer
 from esper.narset.global_ import Global
 from esper.narset.regional import Regional
 from esper.narset.zero_copy import readings
-from esper.runtime.aggregator.loop import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
+from esper.runtime.aggregator.loop import RECLAIM_AFTER_MS, Aggregator, Pipeline, Target, opening
 from telemetry_arms.streams import STOP, check_folded, fill
 from telemetry_arms.traffic import GLOBAL, REGION, REGIONAL, TELEMETRY, TOTALS, WINDOWS, sealed
 
@@ -35,8 +35,10 @@ async def regional(url: str, directory: str) -> AsyncIterator[Aggregator]:
         opener = Opener(keys, name=REGION, guard=None, accept={Domain.TELEMETRY}, readings=readings())
         inbox = Inbox(reader, writer, TELEMETRY, "regional", "regional-1", Pace(reclaim_after_ms=RECLAIM_AFTER_MS))
         tier = Regional(REGION)
-        seam = Seam(opening(opener, clock, *FORMS), tier.on_opened, Sealer(keys, Role.REGIONAL, "regional-1").seal)
-        yield Aggregator(tier, seam, [inbox], Outbox(writer), Place(REGIONAL, WINDOWS))
+        pipeline = Pipeline(
+            opening(opener, clock, *FORMS), tier.on_opened, Sealer(keys, Role.REGIONAL, "regional-1").seal
+        )
+        yield Aggregator(tier, pipeline, [inbox], Outbox(writer), Target(REGIONAL, WINDOWS))
 
 
 @asynccontextmanager
@@ -49,8 +51,8 @@ async def global_(url: str, directory: str) -> AsyncIterator[Aggregator]:
         inbox = Inbox(reader, writer, REGIONAL, "global", "global-1", Pace(reclaim_after_ms=RECLAIM_AFTER_MS))
         tier = Global([REGION])
         read = opening(opener, clock, pb.AggregatedTelemetry)
-        seam = Seam(read, tier.on_opened, Sealer(keys, Role.GLOBAL, "global-1").seal)
-        yield Aggregator(tier, seam, [inbox], Outbox(writer), Place(GLOBAL, TOTALS))
+        pipeline = Pipeline(read, tier.on_opened, Sealer(keys, Role.GLOBAL, "global-1").seal)
+        yield Aggregator(tier, pipeline, [inbox], Outbox(writer), Target(GLOBAL, TOTALS))
 
 
 async def fold(url: str, directory: str, form: str, num: int) -> float:

@@ -55,7 +55,7 @@ class Tier(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Seam:
+class Pipeline:
     """Where bytes become messages that are believed, where the rule takes them in, and where its own are sealed."""
 
     read: Callable[[Delivery], Opened]
@@ -64,7 +64,7 @@ class Seam:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Target:
     """The stream that aggregates go to, and the hash beside it that keeps what was folded."""
 
     stream: str
@@ -82,24 +82,24 @@ class Aggregator:
     def __init__(
         self,
         tier: Tier,
-        seam: Seam,
+        pipeline: Pipeline,
         inboxes: Sequence[Inbox],
         outbox: Outbox,
-        place: Place,
+        target: Target,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.tier, self.seam, self.inboxes, self.outbox, self.place = tier, seam, inboxes, outbox, place
+        self.tier, self.pipeline, self.inboxes, self.outbox, self.target = tier, pipeline, inboxes, outbox, target
         self.clock, self.refusals, self.figures = clock, Refusals(), TierFigures()
         self._hand: list[tuple[Delivery, Opened]] = []
         self._refused: list[tuple[Delivery, RefusedError | None, bool]] = []  # the last: whether :dead is told
         self._queue: asyncio.Queue[tuple[int, list[Delivery]]] = asyncio.Queue(NUM_QUEUED)
         self._generation = 0
-        self._slot = beside(place.record, "")
+        self._slot = beside(target.record, "")
         self._sources_by_stream = {inbox.source.stream: inbox for inbox in inboxes}
         for inbox in inboxes:
             inbox.try_apart()
-        self.turns = Turns(outbox.redis, place.record)
-        self.record = Record(outbox, place.stream, place.record, place.counted_in)
+        self.turns = Turns(outbox.redis, target.record)
+        self.record = Record(outbox, target.stream, target.record, target.counted_in)
 
     async def run(self, stopping: asyncio.Event | None = None, *, until_idle: bool = False) -> None:
         """Fold until told to stop, or until nothing is left.
@@ -109,7 +109,7 @@ class Aggregator:
         """
         stopping = stopping or asyncio.Event()
         async with meanwhile(self._stop_on(stopping)):
-            await unless_silent(self._fold(until_idle), stopping, self.outbox.redis, self.place.record, self.inboxes)
+            await unless_silent(self._fold(until_idle), stopping, self.outbox.redis, self.target.record, self.inboxes)
 
     async def _fold(self, until_idle: bool) -> None:
         await self._load()
@@ -171,7 +171,7 @@ class Aggregator:
         return 0.0 if wait_s is None and (self._hand or self._refused) else wait_s
 
     def _take_in(self, batch: Sequence[Delivery]) -> None:
-        read, fold, now_s = self.seam.read, self.seam.fold, self.clock()
+        read, fold, now_s = self.pipeline.read, self.pipeline.fold, self.clock()
         for delivery in batch:
             if delivery.attempts > MAX_ATTEMPTS:
                 self._refused.append((delivery, None, True))
@@ -226,12 +226,12 @@ class Aggregator:
                 settlement = self._with_aggregates(acks)
                 try:
                     await self.outbox.settle(settlement)
-                    self.record.note(settlement.puts.get(self.place.record, {}))
+                    self.record.note(settlement.puts.get(self.target.record, {}))
                     return
                 except StaleLeaseError as error:
-                    if error.stream != self.place.record:
+                    if error.stream != self.target.record:
                         raise
-            log.info("record.moved", record=self.place.record)
+            log.info("record.moved", record=self.target.record)
             self.turns.met()
 
     async def _keep_up(self) -> None:
@@ -246,11 +246,11 @@ class Aggregator:
         self.figures.note(aggregates)
         settlement = replace(acks, writes=[], puts={}, expectations=[])
         for aggregate in aggregates:
-            settlement.write(self.place.stream, self.seam.seal(aggregate))
+            settlement.write(self.target.stream, self.pipeline.seal(aggregate))
         if self._hand or aggregates:  # that all was met before holds only as long as the record says so too
-            settlement.expect(self.place.record, VERSION, expected)
+            settlement.expect(self.target.record, VERSION, expected)
         if aggregates:
-            settlement.put(self.place.record, self.tier.changed())
+            settlement.put(self.target.record, self.tier.changed())
         return settlement
 
     def _sources(self) -> dict[str, Settlement]:
@@ -276,7 +276,7 @@ class Aggregator:
     def _fold_on(self, fields: Mapping[bytes, bytes]) -> None:
         self.tier.load(fields)
         for _, opened in self._hand:
-            self.seam.fold(opened, self.clock())
+            self.pipeline.fold(opened, self.clock())
 
     async def _load(self) -> None:
         """Begin again from the record, with nothing in hand."""

@@ -40,7 +40,7 @@ class Life:
 
 
 @dataclass
-class Story:
+class RunHistory:
     """What the log tells of each rank."""
 
     run_id: str
@@ -74,20 +74,20 @@ class Story:
 
 def plans(run_id: str, reads: Mapping[str, Sequence[Read]]) -> list[pb.ReplayPlan]:
     """One for each rank, by rank. Raises NotReplayableError, and TrainingError where a commit can't be believed."""
-    story = Story(run_id)
+    history = RunHistory(run_id)
     for opened in messages(reads["receipts"]):
-        story.note(opened)
-    if not story.lives:
+        history.note(opened)
+    if not history.lives:
         raise NotReplayableError("its log does not say that a trainer began")
-    names = {life.record.worker for life in story.lives.get(0, []) if life.record.world_size == 1}
-    if names and len(story.lives) == 1:  # Redis may have lost that another began, and kept what it carried out
-        names |= story.heard
+    names = {life.record.worker for life in history.lives.get(0, []) if life.record.world_size == 1}
+    if names and len(history.lives) == 1:  # Redis may have lost that another began, and kept what it carried out
+        names |= history.heard
     if len(names) > 1:
         raise NotReplayableError(f"{', '.join(sorted(names))} were no process group: each went its own way")
-    world_size = max(lives[-1].record.world_size for lives in story.lives.values())
-    if missing := [rank for rank in range(world_size) if rank not in story.lives]:
+    world_size = max(lives[-1].record.world_size for lives in history.lives.values())
+    if missing := [rank for rank in range(world_size) if rank not in history.lives]:
         raise NotReplayableError(f"its log does not say that rank {missing[0]} of {world_size} began")
-    made = [_plan(story, rank, reads) for rank in range(world_size)]
+    made = [_plan(history, rank, reads) for rank in range(world_size)]
     for plan in made[1:]:
         if _orders(plan) != _orders(made[0]) or plan.last_step != made[0].last_step:
             raise NotReplayableError(f"{plan.worker} and {made[0].worker} did not carry out the same, or not as long")
@@ -97,12 +97,12 @@ def plans(run_id: str, reads: Mapping[str, Sequence[Read]]) -> list[pb.ReplayPla
 def lives(reads: Mapping[str, Sequence[Read]]) -> dict[int, list[Life]]:
     """The processes of each rank, one after another, but for those before one of their name that began anew: their
     work is lost. Replicas are rank 0 each."""
-    story = Story("")
+    history = RunHistory("")
     for opened in messages(reads["receipts"]):
-        story.note(opened)
+        history.note(opened)
     return {
         rank: [life for at, life in enumerate(every) if not _begins_anew(life.record.worker, every[at + 1 :])]
-        for rank, every in sorted(story.lives.items())
+        for rank, every in sorted(history.lives.items())
     }
 
 
@@ -110,8 +110,8 @@ def _begins_anew(worker: str, later: Iterable[Life]) -> bool:
     return any(life.record.worker == worker and not life.began.resumed for life in later)
 
 
-def _plan(story: Story, rank: int, reads: Mapping[str, Sequence[Read]]) -> pb.ReplayPlan:
-    lives = story.lives[rank]
+def _plan(history: RunHistory, rank: int, reads: Mapping[str, Sequence[Read]]) -> pb.ReplayPlan:
+    lives = history.lives[rank]
     last, worker = lives[-1], lives[-1].record.worker
     if last.ended is None:
         raise NotReplayableError(f"{worker} did not end in order, so that nobody knows what it came to")
@@ -121,14 +121,14 @@ def _plan(story: Story, rank: int, reads: Mapping[str, Sequence[Read]]) -> pb.Re
         raise NotReplayableError(f"{worker} went on from a checkpoint that is older than this log")
     timeline = _come_to(last.ended, _timeline(lives, reads))
     _refuse_another(last.ended, timeline, worker)
-    verdicts = _verdicts(story, worker, timeline)
+    verdicts = _verdicts(history, worker, timeline)
     _refuse_taught_again(lives, timeline)
     _refuse_taught_between(lives, timeline, verdicts)
     taught = _taught(timeline, verdicts)
     timeline = _as_held(lives, timeline)
     orders = [kept for order in timeline if (kept := _without_pauses(order, taught)) is not None]
     return pb.ReplayPlan(
-        run_id=story.run_id,
+        run_id=history.run_id,
         worker=worker,
         rank=rank,
         world_size=last.record.world_size,
@@ -136,7 +136,7 @@ def _plan(story: Story, rank: int, reads: Mapping[str, Sequence[Read]]) -> pb.Re
         last_step=last.ended.report.steps,
         orders=orders,
         verdicts=verdicts,
-        judged=[judged for _, judged in sorted(story.judged.items())],
+        judged=[judged for _, judged in sorted(history.judged.items())],
     )
 
 
@@ -298,12 +298,12 @@ def _holds_run(opened: pb.OpenedCommand) -> bool:
     return kind in UNSTEERED and not opened.adaptation.pause_command.seed_id
 
 
-def _verdicts(story: Story, worker: str, orders: Iterable[pb.CommitOrder]) -> dict[str, pb.CommandReceipt]:
+def _verdicts(history: RunHistory, worker: str, orders: Iterable[pb.CommitOrder]) -> dict[str, pb.CommandReceipt]:
     """Of this rank, else of any: they judge alike."""
     found = {}
     for order in orders:
         for opened in order.commands:
-            said = [each for each in story.receipts.get(opened.ref.entry_id, ()) if _is_of(each, opened.ref)]
+            said = [each for each in history.receipts.get(opened.ref.entry_id, ()) if _is_of(each, opened.ref)]
             if said:
                 own = [each for each in said if each.worker == worker]
                 found[_key(opened)] = (own or said)[0]

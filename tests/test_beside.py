@@ -98,7 +98,7 @@ async def test_what_a_look_has_settled_is_not_let_go_of_where_redis_takes_nothin
             await steered.add("decisions", steered.coordinator.seal(pb.BarrierAbort(version=1, round=2, lease_token=1)))
 
             async with steered.runtime() as (beside, _):
-                beside.outbox.patience = replace(beside.outbox.patience, seconds=0)
+                beside.outbox.retry_policy = replace(beside.outbox.retry_policy, seconds=0)
                 serving = asyncio.create_task(serves(beside))
                 while beside.following.orders.num_waiting < 2:
                     await asyncio.sleep(0)

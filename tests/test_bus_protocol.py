@@ -18,7 +18,7 @@ from esper.bus.group.pending import Source
 from esper.bus.group.settlement import Settlement
 from esper.bus.group.settling import settle
 from esper.bus.outage import Outage
-from esper.bus.protocol import Ask, Patience, Pause, Steps, Surroundings, T, pairs_of
+from esper.bus.protocol import Ask, Pause, RetryPolicy, Steps, Surroundings, T, pairs_of
 from esper.errors import BusError
 
 BUS = Path(__file__).resolve().parent.parent / "esper" / "bus"
@@ -235,8 +235,8 @@ def test_a_settlement_is_repeated_until_answered_with_the_same_token() -> None:
         asked.append(ask)
         return [LostError("gone"), NoScriptError("new server"), [b"ok", b"5-0"]][len(asked) - 1]
 
-    patience = Patience(Surroundings(clock), "outbox", 60.0)
-    written = run(settle(settlement, "memory", "7:", patience), answer, clock)
+    policy = RetryPolicy(Surroundings(clock), "outbox", 60.0)
+    written = run(settle(settlement, "memory", "7:", policy), answer, clock)
 
     assert written == ["5-0"]
     assert [ask.words[0] for ask in asked] == ["EVALSHA", "EVALSHA", "EVAL"]

@@ -16,8 +16,8 @@ Time is an injected clock (monotonic seconds), jitter an injected random.Random:
         .ahead()                                    Steps[list[Delivery]]   new entries, while a batch is in hand
         .release(unread)                            Steps[int]      hand back what is pending; how many
         .rewind(ahead), .abandon(batch)             no steps: they say what became of batches
-    settle(settlement, memory, token, patience)     Steps[list[str]]        esper/bus/group/settling.py
-    recall(hash_key, patience)                      Steps[dict[bytes, bytes]]
+    settle(settlement, memory, token, policy)       Steps[list[str]]        esper/bus/group/settling.py
+    recall(hash_key, policy)                        Steps[dict[bytes, bytes]]
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """Who tries, and for how long it goes on after the first failure."""
 
     surroundings: Surroundings
@@ -70,20 +70,20 @@ class Patience:
     seconds: float
 
 
-def until_answered(ask: Callable[[], Steps[T]], patience: Patience) -> Steps[T]:
-    """Ask again after every failure that may pass, until patience ends; then its last error comes out."""
-    clock, outage = patience.surroundings.clock, patience.surroundings.outage
-    backoff, deadline = Backoff(patience.surroundings.jitter), clock() + patience.seconds
+def until_answered(ask: Callable[[], Steps[T]], policy: RetryPolicy) -> Steps[T]:
+    """Ask again after every failure that may pass, until `policy` ends that; then its last error comes out."""
+    clock, outage = policy.surroundings.clock, policy.surroundings.outage
+    backoff, deadline = Backoff(policy.surroundings.jitter), clock() + policy.seconds
     while True:
         try:
             reply = yield from ask()
         except UnavailableError as error:
-            outage.begins(patience.who, error)
+            outage.begins(policy.who, error)
             if clock() >= deadline:
                 raise
             yield Pause(backoff.next_s())
         else:
-            outage.ends(patience.who)
+            outage.ends(policy.who)
             return reply
 
 

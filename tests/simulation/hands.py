@@ -12,7 +12,7 @@ from esper.bus.group.consumer import Consumer
 from esper.bus.group.settlement import Settlement
 from esper.bus.group.settling import settle
 from esper.bus.names import beside
-from esper.bus.protocol import Ask, Patience, Steps, until_answered
+from esper.bus.protocol import Ask, RetryPolicy, Steps, until_answered
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener
 from tests.simulation.record import JOBS, Key
@@ -33,12 +33,12 @@ class Hands:
     tokens: Iterator[int] = field(default_factory=lambda: count(1))
 
     @property
-    def patience(self) -> Patience:
-        return Patience(self.life.surroundings, "outbox", PATIENCE_S)
+    def retry_policy(self) -> RetryPolicy:
+        return RetryPolicy(self.life.surroundings, "outbox", PATIENCE_S)
 
     def tried(self, ask: Ask) -> Steps[Any]:
         """One command, until it is answered."""
-        return (yield from until_answered(partial(asked, ask), self.patience))
+        return (yield from until_answered(partial(asked, ask), self.retry_policy))
 
     @property
     def memory(self) -> str:
@@ -48,7 +48,7 @@ class Hands:
     def settle(self, settlement: Settlement) -> Steps[list[str]]:
         if settlement.empty:
             return []
-        return (yield from settle(settlement, self.memory, f"{next(self.tokens)}:", self.patience))
+        return (yield from settle(settlement, self.memory, f"{next(self.tokens)}:", self.retry_policy))
 
 
 def key_of(opened: Opened) -> Key:

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from esper.bus.group.delivery import FIELD
-from esper.bus.protocol import Ask, Patience, Pause, Steps, until_answered
+from esper.bus.protocol import Ask, Pause, RetryPolicy, Steps, until_answered
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
 from tests.simulation.keys import CONTROLLER, WORKER, job, order
@@ -44,7 +44,7 @@ class Producer:
             key = f"{life.name}/{sealer.incarnation:016x}/{sequence}"
             poison = stream == JOBS and world.dice.random() < world.plan.poison
             sent = record.sent[key] = Sent(stream, sealed, world.now_s, poison=poison)
-            yield from until_answered(partial(add, stream, sealed), Patience(life.surroundings, life.name, RETRY_S))
+            yield from until_answered(partial(add, stream, sealed), RetryPolicy(life.surroundings, life.name, RETRY_S))
             sent.acknowledged = True
             if world.dice.random() < 0.7:
                 yield Pause(world.dice.expovariate(1.0) * world.plan.quiet_at_s / (world.plan.num_messages + 1))

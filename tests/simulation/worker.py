@@ -60,7 +60,7 @@ class Worker:
         return life.consumer
 
     def load(self, hands: Hands) -> Steps[None]:
-        fields = yield from recall(WINDOWS, hands.patience)
+        fields = yield from recall(WINDOWS, hands.retry_policy)
         hands.version = fields.pop(VERSION.encode(), None)
         hands.guard.load({name.decode(): value for name, value in fields.items()})
 

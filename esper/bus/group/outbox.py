@@ -11,7 +11,7 @@ from esper.bus.drive import drive
 from esper.bus.group.settlement import Settlement
 from esper.bus.group.settling import recall, settle
 from esper.bus.names import beside
-from esper.bus.protocol import Patience, Surroundings
+from esper.bus.protocol import RetryPolicy, Surroundings
 
 PATIENCE_S = 60.0
 
@@ -21,7 +21,7 @@ class Outbox:
 
     def __init__(self, redis: Redis, patience_s: float = PATIENCE_S) -> None:
         self.redis = redis
-        self.patience = Patience(Surroundings(time.monotonic, outage=redis.outage), "outbox", patience_s)
+        self.retry_policy = RetryPolicy(Surroundings(time.monotonic, outage=redis.outage), "outbox", patience_s)
         self._name, self._count = token_hex(8), 0
         self._turn, self._never = asyncio.Lock(), asyncio.Event()
 
@@ -47,9 +47,9 @@ class Outbox:
 
     async def _carry_out(self, settlement: Settlement) -> list[str]:
         self._count += 1
-        steps = settle(settlement, self.memory(settlement.first_key), f"{self._count}:", self.patience)
+        steps = settle(settlement, self.memory(settlement.first_key), f"{self._count}:", self.retry_policy)
         return await drive(steps, self.redis, self.redis, self._never)
 
     async def recall(self, hash_key: str) -> dict[bytes, bytes]:
         """Every field of a record, with the same patience."""
-        return await drive(recall(hash_key, self.patience), self.redis, self.redis, self._never)
+        return await drive(recall(hash_key, self.retry_policy), self.redis, self.redis, self._never)

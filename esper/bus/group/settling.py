@@ -7,11 +7,11 @@ from typing import Any
 
 from esper.bus.group.script import SETTLE, arguments, call, repeated
 from esper.bus.group.settlement import RepeatedError, Settlement
-from esper.bus.protocol import Ask, Patience, Steps, pairs_of, until_answered
+from esper.bus.protocol import Ask, RetryPolicy, Steps, pairs_of, until_answered
 from esper.errors import BusError, StaleLeaseError
 
 
-def settle(settlement: Settlement, memory: str, token: str, patience: Patience) -> Steps[list[str]]:
+def settle(settlement: Settlement, memory: str, token: str, policy: RetryPolicy) -> Steps[list[str]]:
     """Ids of the messages written, in order. `memory` is a key of one outbox's own, `token` never used before.
 
     StaleLeaseError: an entry was taken over, nothing was written. RepeatedError: messages took effect before, nothing
@@ -19,7 +19,7 @@ def settle(settlement: Settlement, memory: str, token: str, patience: Patience) 
     that went through before its reply was lost.
     """
     keys, argv = arguments(settlement, memory, token)
-    reply = yield from until_answered(partial(call, SETTLE, keys, argv), patience)
+    reply = yield from until_answered(partial(call, SETTLE, keys, argv), policy)
     match reply[0]:
         case b"ok":
             return [entry_id.decode() for entry_id in reply[1 : 1 + len(settlement.writes)]]
@@ -31,9 +31,9 @@ def settle(settlement: Settlement, memory: str, token: str, patience: Patience) 
     raise BusError(f"key {key} holds a {found}; expected a {wanted}")
 
 
-def recall(hash_key: str, patience: Patience) -> Steps[dict[bytes, bytes]]:
+def recall(hash_key: str, policy: RetryPolicy) -> Steps[dict[bytes, bytes]]:
     """Every field of a record, with the same patience."""
-    return pairs_of((yield from until_answered(partial(_fields, hash_key), patience)))
+    return pairs_of((yield from until_answered(partial(_fields, hash_key), policy)))
 
 
 def _fields(hash_key: str) -> Steps[Any]:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from esper.bus.runs import RunRecord
 from esper.cli.main import app
-from esper.cli.running.plan import Place, planned
+from esper.cli.running.plan import LocalRun, planned
 from esper.errors import SettingError
 from esper.leyline.keys.keyring import KEYRINGS, MasterKeyring
 from esper.runtime.crew.runfile import parse
@@ -50,7 +50,7 @@ def written(directory: Path, *more: str) -> None:
 
 def plans(folder: Path) -> dict[str, Plan]:
     record = RunRecord(RUN, "toy", "redis://there:1", Path("/run/toy"), passwords=str(folder))
-    tiers = planned(parse(FILE, "run.toml"), Place(record, Path("/runs/toy")))
+    tiers = planned(parse(FILE, "run.toml"), LocalRun(record, Path("/runs/toy")))
     return {plan.name: plan for tier in tiers for plan in tier}
 
 

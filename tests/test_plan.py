@@ -18,18 +18,18 @@ from esper.bus.client.credentials import PASSWORD, USERNAME
 from esper.bus.runs import RunRecord
 from esper.cli.demo import demo_file
 from esper.cli.running.fleet import example, groups
-from esper.cli.running.plan import Place, planned
+from esper.cli.running.plan import LocalRun, planned
 from esper.cli.running.ports import free_port
 from esper.runtime.crew.runfile import parse
 from esper.runtime.crew.unit import Plan
 
 RECORD = RunRecord("digits-0a1b2c3d", "digits", "redis://there:1", Path("/run/esper/digits-0a1b2c3d"))
-PLACE = Place(RECORD, Path("/runs/digits-0a1b2c3d"))
+RUN = LocalRun(RECORD, Path("/runs/digits-0a1b2c3d"))
 CONTAINED = ["unshare", "--user", "--map-root-user", "--pid", "--fork"]
 
 
 def plans(*lines: str) -> list[list[Plan]]:
-    return planned(parse("\n".join(('name = "digits"', *lines)), "run.toml"), PLACE)
+    return planned(parse("\n".join(('name = "digits"', *lines)), "run.toml"), RUN)
 
 
 def names(tiers: list[list[Plan]]) -> list[list[str]]:
@@ -41,7 +41,7 @@ def environment(plan: Plan, number: int = 0) -> dict[str, str]:
 
 
 def test_tiers_end_in_the_order_in_which_nothing_is_lost() -> None:
-    tiers = planned(parse(example(), "run.toml"), PLACE)
+    tiers = planned(parse(example(), "run.toml"), RUN)
 
     assert names(tiers) == [["trainer"], ["regional-r0", "regional-r1"], ["global"], ["coordinator"], []]
     assert [program.name for program in tiers[0][0].programs] == ["trainer-0", "trainer-1"]
@@ -54,23 +54,23 @@ def test_of_several_each_has_a_number() -> None:
 
 
 def test_a_demo_of_one_worker_is_one_region_and_one_replica_and_of_three_the_example_with_one_rank_more() -> None:
-    one, two, three = (planned(demo_file(Path("runs"), workers), PLACE) for workers in (1, 2, 3))
+    one, two, three = (planned(demo_file(Path("runs"), workers), RUN) for workers in (1, 2, 3))
 
     assert names(one) == [["trainer-0"], ["regional-r0"], ["global"], ["coordinator"], []]
     assert "RANK" not in environment(one[0][0])
-    assert names(two) == names(three) == names(planned(parse(example(), "run.toml"), PLACE))
+    assert names(two) == names(three) == names(planned(parse(example(), "run.toml"), RUN))
     assert [len(tiers[0][0].programs) for tiers in (two, three)] == [2, 3]
     assert [environment(three[0][0], rank)["ESPER_REGION"] for rank in range(3)] == ["r0", "r1", "r0"]
 
 
 def test_what_is_kept_going_is_no_rank_of_a_torchrun_that_esper_up_was_started_by() -> None:
-    for plan in (plan for tier in planned(parse(example(), "run.toml"), PLACE) for plan in tier):
+    for plan in (plan for tier in planned(parse(example(), "run.toml"), RUN) for plan in tier):
         assert all("TORCHELASTIC_RUN_ID" in program.without for program in plan.programs), plan.name
 
 
 def test_a_torchrun_hands_its_ranks_no_name_that_would_be_that_of_all() -> None:
     read = parse('name = "digits"\n[trainer]\ncount = 1\ncommand = ["torchrun", "train.py"]', "run.toml")
-    [program] = planned(read, PLACE)[0][0].programs
+    [program] = planned(read, RUN)[0][0].programs
 
     assert "ESPER_NAME" not in program.environment
     assert "ESPER_NAME" in program.without
@@ -109,7 +109,7 @@ def test_processes_of_a_run_with_its_own_redis_hold_no_password_of_another() -> 
     own = replace(RECORD, url=f"unix://{RECORD.directory}/redis.sock")
 
     for url, left_out in ((own.url, {PASSWORD, USERNAME, "ESPER_REDIS_CA"}), (RECORD.url, set()), ("unix:///s", set())):
-        tiers = planned(read, Place(replace(RECORD, url=url), PLACE.directory))
+        tiers = planned(read, LocalRun(replace(RECORD, url=url), RUN.directory))
         programs = [program for tier in tiers for plan in tier for program in plan.programs]
         assert len(programs) == 6 and all(left_out <= {*program.without} for program in programs)
         assert left_out or not any({PASSWORD, USERNAME} & {*program.without} for program in programs)

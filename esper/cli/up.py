@@ -87,7 +87,7 @@ class Keeper:
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         try:
             async with fleet(read, self._log_wait) as run, kept(run) as crew:
-                with log_to(run.place.logs / "up.log"), self._shown():
+                with log_to(run.local.logs / "up.log"), self._shown():
                     self._crew = crew
                     status = await self._kept(run, crew)
         except asyncio.CancelledError:
@@ -97,7 +97,7 @@ class Keeper:
     async def _kept(self, run: Fleet, crew: Crew) -> int:
         self._say(f"run {run.record.run_id}; in another terminal: esper ps {run.record.name}")
         if self._is_awaited:
-            self._complain(f"run {run.record.run_id} comes up, and is waited for; its logs: {run.place.logs}")
+            self._complain(f"run {run.record.run_id} comes up, and is waited for; its logs: {run.local.logs}")
         for other in namesakes(run.record):
             self._complain(f"{other} goes on, and is reached by its id; {run.record.name} means the new run")
         if self._is_awaited and goes_with_login(run.record.directory):
@@ -144,10 +144,10 @@ class Keeper:
         """Say what happens to processes, to the last of them."""
         async with aclosing(crew.notes.while_doing(crew.drained.wait())) as notes:
             async for note in notes:
-                words = last_word(note, run.place.logs)
+                words = last_word(note, run.local.logs)
                 self._say(sentence(note) + words)
                 if self._is_awaited and note["event"] in ("process.died", "process.given_up"):
-                    self._complain(f"{sentence(note)}; see {run.place.logs}{words}")
+                    self._complain(f"{sentence(note)}; see {run.local.logs}{words}")
 
     async def _announce(self, run: Fleet, crew: Crew) -> None:
         """Once every unit is ready, say so to whoever has started this; the run ends where that one is gone by then."""
@@ -158,17 +158,17 @@ class Keeper:
                 return
             if self._told_fd >= 0 and time.monotonic() >= late_at:
                 late_at = math.inf
-                tell(self._told_fd, {"waits_for": waits, "after_s": run.read.ready_s, "logs": str(run.place.logs)})
+                tell(self._told_fd, {"waits_for": waits, "after_s": run.read.ready_s, "logs": str(run.local.logs)})
             await asyncio.sleep(LOOK_S)
         if any(unit.state is State.FAILED and unit.plan.essential for unit in crew.units):
             return  # the run ends, and says why
         notify.ready()
         self._is_awaited = False
         if self._told_fd >= 0:
-            with (run.place.logs / "up.log").open("ab") as log:
+            with (run.local.logs / "up.log").open("ab") as log:
                 for descriptor in (1, 2):  # from here on nobody is at the terminal
                     os.dup2(log.fileno(), descriptor)
-            tell(self._told_fd, {"run": run.record.run_id, "logs": str(run.place.logs)})
+            tell(self._told_fd, {"run": run.record.run_id, "logs": str(run.local.logs)})
             os.close(self._told_fd)
 
     async def _screen(self, run: Fleet) -> None:

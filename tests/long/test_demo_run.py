@@ -14,7 +14,7 @@ from esper.bus.runs import RunRecord
 from esper.cli.running.demo_run import DemoRun, ToldToEndError, once
 from esper.cli.running.fleet import Fleet, example_file
 from esper.cli.running.keeping import KeptRedis, drained_at_end
-from esper.cli.running.plan import Place
+from esper.cli.running.plan import LocalRun
 from esper.runtime.crew.crash_report import ProcessDiedError
 from esper.runtime.crew.crew import Crew, Notes
 from esper.runtime.crew.runfile import Restart
@@ -44,7 +44,7 @@ async def made(tmp_path: Path) -> AsyncIterator[Made]:
         crews.append(Crew([[Unit(each, tmp_path, {}, Notes()) for each in plans]], at_once, Notes(), 30.0, server))
         record = RunRecord("run", "run", "unix:///nowhere", tmp_path)
         scripts = tuple(each.name for each in plans if each.role == "controller")
-        return DemoRun(Fleet(example_file(), Place(record, tmp_path), redis), crews[-1], scripts)
+        return DemoRun(Fleet(example_file(), LocalRun(record, tmp_path), redis), crews[-1], scripts)
 
     yield make
     for crew in crews:

@@ -14,7 +14,7 @@ from esper.bus.runs import RunRecord
 from esper.cli.running import fleet
 from esper.cli.running.fleet import Fleet, example_file
 from esper.cli.running.keeping import Draining, KeptRedis
-from esper.cli.running.plan import Place
+from esper.cli.running.plan import LocalRun
 from esper.runtime.crew.crash_report import ProcessDiedError
 from esper.runtime.crew.crew import Notes
 from esper.runtime.crew.runfile import Restart
@@ -88,7 +88,7 @@ async def test_a_redis_outside_that_does_not_answer_is_asked_once_at_the_end(
     monkeypatch.setattr(fleet, "AWAY_S", 0.0)
     place, notes = short_directory / "outside", Said()
     record = RunRecord("run-00c0ffee", "run", f"unix://{place}", tmp_path)
-    draining = Draining(Fleet(example_file(), Place(record, tmp_path), None), notes)
+    draining = Draining(Fleet(example_file(), LocalRun(record, tmp_path), None), notes)
 
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(place))

@@ -119,7 +119,7 @@ async def test_what_dies_is_started_again_or_given_up_and_the_rest_ends_in_order
     stopped = [note["unit"] for note in notes if note["event"] == "process.stopped"]
     assert stopped == ["regional-r0", "global"]
     assert [note for note in notes if note["event"] in ("process.killed", "tier.unsettled")] == []
-    assert "regional-r0" in (run.place.logs / "regional-r0.log").read_text()
+    assert "regional-r0" in (run.local.logs / "regional-r0.log").read_text()
     fields: Any = await redis.hgetall(names.key(run.record.run_id, "totals"))
     totals = decode(fields)
     assert (totals.counted, totals.duplicates, totals.gaps) == (reporter.num_packets, 0, 0) == (3 * FRAMES, 0, 0)

@@ -73,8 +73,8 @@ async def demo_run(read: RunFile, scripts: dict[str, str]) -> AsyncIterator[Demo
     }
     played = read.model_copy(update={"restart": NEVER, "process": process})
     async with fleet(played) as run:
-        at_once = [once(plan) for tier in planned(played, run.place) for plan in tier]
-        with log_to(run.place.logs / f"{read.name}.log"):
+        at_once = [once(plan) for tier in planned(played, run.local) for plan in tier]
+        with log_to(run.local.logs / f"{read.name}.log"):
             async with kept(run, [at_once]) as crew, drained_at_end(crew):
                 yield DemoRun(run, crew, tuple(scripts))
 

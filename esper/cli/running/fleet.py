@@ -18,7 +18,7 @@ from esper.bus.client.credentials import PASSWORD, PASSWORD_FILE, USERNAME
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.faults import LostError, without_password
 from esper.bus.group.inbox import Inbox
-from esper.cli.running.plan import Place
+from esper.cli.running.plan import LocalRun
 from esper.errors import EsperError, SettingError
 from esper.leyline.keys.keyring import KEYRINGS, MasterKeyring, RoleKeyring
 from esper.runtime.crew import runfile
@@ -45,16 +45,16 @@ class Fleet:
     """What the run file asks for, and what the run has of its own. `redis` None: one outside."""
 
     read: RunFile
-    place: Place
+    local: LocalRun
     redis: EmbeddedRedis | None
 
     @property
     def record(self) -> runs.RunRecord:
-        return self.place.record
+        return self.local.record
 
     @property
     def directory(self) -> Path:
-        return self.place.directory
+        return self.local.directory
 
 
 def example() -> str:
@@ -98,7 +98,7 @@ async def fleet(read: RunFile, log_wait: LogWait | None = None) -> AsyncIterator
             async with announced(record, url):
                 await open_groups(read, record)
                 try:
-                    yield Fleet(read, Place(record, directory), redis)
+                    yield Fleet(read, LocalRun(record, directory), redis)
                 finally:
                     is_last = url is None and stored is None  # what its Redis holds goes with it
                     await keep_log(record, directory, log_wait if is_last else None)

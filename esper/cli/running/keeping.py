@@ -103,20 +103,20 @@ async def kept(run: Fleet, plans: Sequence[Sequence[Plan]] = ()) -> AsyncIterato
     `plans`: its tiers, where they are not those of the run file.
     """
     notes, path = Notes(), run.record.directory / "notify"
-    own = None if run.redis is None else KeptRedis(run.redis, run.read.restart, notes, run.place.logs)
+    own = None if run.redis is None else KeptRedis(run.redis, run.read.restart, notes, run.local.logs)
 
     until_settled = Draining(run, notes)
     environment = {notify.SOCKET: str(path)}
     tiers = [
-        [Unit(plan, run.place.logs, environment, notes) for plan in tier]
-        for tier in plans or planned(run.read, run.place)
+        [Unit(plan, run.local.logs, environment, notes) for plan in tier]
+        for tier in plans or planned(run.read, run.local)
     ]
     crew = Crew(tiers, until_settled, notes, run.read.ready_s, own)
     logs = run.read.logs
     with notify.Notices(path, {notify.READY: crew.on_ready, notify.TRAINED: crew.on_trained}):
         async with (
             control.answering(run.record.directory / control.NAME, lambda asked: answer(crew, asked)),
-            meanwhile(logfiles.kept_short(run.place.logs, int(logs.megabytes * (1 << 20)), logs.kept)),
+            meanwhile(logfiles.kept_short(run.local.logs, int(logs.megabytes * (1 << 20)), logs.kept)),
         ):
             yield crew
 

@@ -27,7 +27,7 @@ REDIS_VARIABLES = (USERNAME, PASSWORD, PASSWORD_FILE, *FILES.values())
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LocalRun:
     """One run on this machine: its record, and where it leaves its traces."""
 
     record: RunRecord
@@ -57,47 +57,44 @@ class Place:
         return Program(name, resolved(command), environment, words(kind.limits), without)
 
 
-def planned(read: RunFile, place: Place) -> list[list[Plan]]:
+def planned(read: RunFile, run: LocalRun) -> list[list[Plan]]:
     """Tiers of units; the first ends first."""
     regions = ",".join(read.regions)
     return [
-        trainers(read, place),
+        trainers(read, run),
         [
-            served(read.regional, place, "regional", name, REGION=region)
+            served(read.regional, run, "regional", name, REGION=region)
             for region in read.regions
             for name in numbered(f"regional-{region}", read.regional.count)
         ],
+        [served(read.global_, run, "global", name, REGIONS=regions) for name in numbered("global", read.global_.count)],
         [
-            served(read.global_, place, "global", name, REGIONS=regions)
-            for name in numbered("global", read.global_.count)
-        ],
-        [
-            served(archiving(read.coordinator, place), place, "coordinator", name)
+            served(archiving(read.coordinator, run), run, "coordinator", name)
             for name in numbered("coordinator", read.coordinator.count)
         ],
-        [process(name, each, place) for name, each in read.process.items()],
+        [process(name, each, run) for name, each in read.process.items()],
     ]
 
 
-def trainers(read: RunFile, place: Place) -> list[Plan]:
+def trainers(read: RunFile, run: LocalRun) -> list[Plan]:
     """The ranks of one group on this machine as one unit, or a unit for each replica."""
     kind, regions = read.trainer, read.regions
-    programs = [trainer(rank, kind, place, regions) for rank in range(kind.count)]
-    user = place.user("worker") if programs else dict
+    programs = [trainer(rank, kind, run, regions) for rank in range(kind.count)]
+    user = run.user("worker") if programs else dict
     if kind.together and len(programs) > 1:
-        return [steered("trainer", tuple(programs), kind, place, lambda: {**user(), **meeting_port()})]
-    return [steered(program.name, (program,), kind, place, user) for program in programs]
+        return [steered("trainer", tuple(programs), kind, run, lambda: {**user(), **meeting_port()})]
+    return [steered(program.name, (program,), kind, run, user) for program in programs]
 
 
-def trainer(rank: int, kind: Trainer, place: Place, regions: Sequence[str]) -> Program:
+def trainer(rank: int, kind: Trainer, run: LocalRun, regions: Sequence[str]) -> Program:
     """A rank is a replica, named after its number, unless it is one of several that are together.
 
     One alone may be a torchrun, whose ranks have names and regions of their own: it is given no name, and all regions.
     """
     where = {"REGIONS": ",".join(regions)} if kind.count == 1 else {"REGION": regions[rank % len(regions)]}
     unit = "trainer" if kind.together and kind.count > 1 else f"trainer-{rank}"
-    stop = {"STOP_FILE": str(place.directory / f"stop-{unit}")} if kind.stop_by == "file" else {}
-    made = place.program(f"worker-{rank}", kind.command, kind, "worker", **where, **stop)
+    stop = {"STOP_FILE": str(run.directory / f"stop-{unit}")} if kind.stop_by == "file" else {}
+    made = run.program(f"worker-{rank}", kind.command, kind, "worker", **where, **stop)
     ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(kind.count)}
     meeting = {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     together = {**meeting, **ranks} if kind.together and kind.count > 1 else {}
@@ -108,7 +105,7 @@ def trainer(rank: int, kind: Trainer, place: Place, regions: Sequence[str]) -> P
     return replace(made, name=f"trainer-{rank}", environment=told, without=(*made.without, *own))
 
 
-def steered(name: str, programs: tuple[Program, ...], kind: Trainer, place: Place, fresh: Variables) -> Plan:
+def steered(name: str, programs: tuple[Program, ...], kind: Trainer, run: LocalRun, fresh: Variables) -> Plan:
     by_file = kind.stop_by == "file"
     return Plan(
         name,
@@ -119,23 +116,23 @@ def steered(name: str, programs: tuple[Program, ...], kind: Trainer, place: Plac
         may_end=True,
         trains=True,
         essential=kind.essential,
-        stop_file=place.directory / f"stop-{name}" if by_file else None,
+        stop_file=run.directory / f"stop-{name}" if by_file else None,
         finish_s=kind.finish_s,
         fresh=fresh,
     )
 
 
-def served(kind: Kind, place: Place, role: str, name: str, **settings: str) -> Plan:
+def served(kind: Kind, run: LocalRun, role: str, name: str, **settings: str) -> Plan:
     """One coordinator or aggregator; the module of the global tier is not named like a word of the language."""
     module = f"esper.workers.{'global_' if role == 'global' else role}"
-    program = place.program(name, ["python", "-m", module], kind, role, **settings)
-    fresh = place.user(role)
+    program = run.program(name, ["python", "-m", module], kind, role, **settings)
+    fresh = run.user(role)
     return Plan(name, role, (program,), kind.restart, stop_s=kind.stop_s, essential=kind.essential, fresh=fresh)
 
 
-def process(name: str, kind: Process, place: Place) -> Plan:
+def process(name: str, kind: Process, run: LocalRun) -> Plan:
     keyring = next(keyring for keyring, roles in KEYRINGS.items() if kind.keys in roles)
-    program = place.program(name, kind.command, kind, keyring)
+    program = run.program(name, kind.command, kind, keyring)
     return Plan(
         name,
         name,
@@ -145,13 +142,13 @@ def process(name: str, kind: Process, place: Place) -> Plan:
         may_end=True,
         essential=kind.essential,
         tells_ready=False,
-        fresh=place.user(kind.user or keyring),
+        fresh=run.user(kind.user or keyring),
     )
 
 
-def archiving(kind: Kind, place: Place) -> Kind:
+def archiving(kind: Kind, run: LocalRun) -> Kind:
     """What a coordinator trims from the logs lies with the run's traces, unless the file says where else."""
-    archive = {"ESPER_ARCHIVE": str(place.directory / logbook.LOG)}
+    archive = {"ESPER_ARCHIVE": str(run.directory / logbook.LOG)}
     return kind.model_copy(update={"environment": {**archive, **kind.environment}})
 
 

@@ -13,7 +13,7 @@ ORDER = pb.CommitOrder(commit=pb.BarrierCommit(round=3, effective_step=20), entr
 class Unanswered:
     """Takes what it is told while it is `alive`, and no rows."""
 
-    alive, num_starts, decided, bell = True, 1, "", b"\1"
+    alive, num_starts, decided, doorbell = True, 1, "", b"\1"
 
     def start(self) -> None:
         self.num_starts += 1

@@ -20,7 +20,7 @@ from esper.cli.running.ports import free_port
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.runtime import access
-from esper.runtime.beside.pulse import Pulse
+from esper.runtime.beside.heartbeat_repeater import HeartbeatRepeater
 from esper.runtime.beside.trainer_figures import TrainerMetrics
 from esper.runtime.operations.catalogue import MEASURED, METRICS
 from esper.runtime.operations.upkeep import HealthEndpoint
@@ -102,8 +102,8 @@ async def trainers(run: ScriptedRun) -> list[Metric]:
     """What the runtime beside a trainer shows, once that has told of itself; its mailboxes are those of any reader."""
     found = await access.find(run.name)
     registry = HealthEndpoint("runtime", Settings(name="worker-0", region="r0"), found).registry
-    pulse = Pulse()
-    pulse.heard(
+    repeater = HeartbeatRepeater()
+    repeater.heard(
         pb.Heartbeat(
             version=1,
             worker="worker-0",
@@ -113,7 +113,7 @@ async def trainers(run: ScriptedRun) -> list[Metric]:
             seeds=[seed_state("s0", pb.SeedLifecycleStage.SEED_STAGE_TRAINING)],
         )
     )
-    registry.register(TrainerMetrics(pulse))
+    registry.register(TrainerMetrics(repeater))
     return families(generate_latest(registry).decode())
 
 

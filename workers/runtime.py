@@ -11,7 +11,7 @@ with gc_policy.loading(*gc_policy.OPTIONAL):
     from esper.leyline import contracts as pb
     from esper.leyline.kinds import Role
     from esper.runtime import access, logging, process, settings, timekeeping
-    from esper.runtime.beside import assembly, namesake, pulse
+    from esper.runtime.beside import assembly, heartbeat_repeater, namesake
     from esper.runtime.beside.alarm import rung_if_evicted
     from esper.runtime.beside.lanes import Lanes
     from esper.runtime.beside.launcher import while_launched
@@ -35,7 +35,7 @@ async def main(stopping: asyncio.Event) -> None:
             found, origin, lanes, newcomer=new, decided=told, waits=True, durability=durability
         ) as beside:
             beside.is_replica, beside.trainer = chosen.link_world_size == 1, trainer
-            beside.pulse = beats = pulse.Pulse(chosen.step_timeout_s, trainer)
+            beside.repeater = beats = heartbeat_repeater.HeartbeatRepeater(chosen.step_timeout_s, trainer)
             right = timekeeping.kept_right(beside.clock, beside.outbox.redis)
             endpoint, inboxes = HealthEndpoint("runtime", chosen, found), list(beside.logs.values())
             duties = RoleDuties(shows=[TrainerMetrics(beats)], clock=beside.clock)

@@ -14,7 +14,7 @@ import structlog
 from esper.errors import RuntimeLostError, TrainingError
 from esper.leyline import contracts as pb
 from esper.leyline.frames import in_parts
-from esper.runtime.beside.pulse import repeated
+from esper.runtime.beside.heartbeat_repeater import repeated
 from esper.tolaria.boundary import Boundary
 from esper.tolaria.rows.rows import IN_FLIGHT, Rows
 
@@ -33,7 +33,7 @@ HURRY_S = 1.0
 """Each of the last waits gets no longer than this where a signal ends the process."""
 
 
-class Bell(Protocol):
+class Doorbell(Protocol):
     """[0] is 0 where nothing can have come since the last look."""
 
     def __getitem__(self, at: int, /) -> int: ...
@@ -47,7 +47,7 @@ class Lanes(Protocol):
     decided: str  # entry of the newest decision when the trainer began, as a runtime told
 
     @property
-    def bell(self) -> Bell: ...
+    def doorbell(self) -> Doorbell: ...
     def start(self) -> None: ...
     def poll(self, timeout_s: float = 0.0) -> list[pb.ToTrainer]: ...
     def send(self, message: pb.ToRuntime, timeout_s: float = 1.0) -> None: ...
@@ -119,8 +119,8 @@ class Exchange:
         self.say(message)
 
     @property
-    def bell(self) -> Bell:
-        return NOTHING if self.link is None else self.link.bell
+    def doorbell(self) -> Doorbell:
+        return NOTHING if self.link is None else self.link.doorbell
 
     @property
     def decided(self) -> str:
@@ -168,7 +168,7 @@ class Exchange:
         while self.link.rows_lane_free() and self.rows.num_fresh and (table := self.rows.table()) is not None:
             self.link.send_rows(pb.ToRuntime(rows=table))
         self.rows.settle()  # what the lane has no room for
-        if not self.link.alive or self.rows.num_under_way >= FULL:  # of neither rings a bell
+        if not self.link.alive or self.rows.num_under_way >= FULL:  # of neither rings a doorbell
             self.pump()
 
     def _may_wait(self, since: float, patience_s: float) -> bool:

@@ -65,7 +65,7 @@ class ReplayLink:
     alive: bool = True
     num_starts: int = 1
     decided: str = ""
-    bell: bytes = b"\1"  # each step looks
+    doorbell: bytes = b"\1"  # each step looks
     _said: list[pb.ToTrainer] = field(default_factory=list)
     _newest: int = 0
 

@@ -55,7 +55,7 @@ class Session:
 
     def __post_init__(self) -> None:
         self.executor, self.optimizers = self.status.executor, self.status.optimizers
-        self._step = Step(self, self.optimizer, self.status.rows, self.exchange.bell)
+        self._step = Step(self, self.optimizer, self.status.rows, self.exchange.doorbell)
         self._beat_at = 0.0
         self.exchange.boundary.stirred = self._step.wake
         self.executor.in_emergency = self._in_emergency
@@ -210,7 +210,7 @@ class Session:
 
     def begin_step(self) -> None:
         """Carry out what takes effect before this step, if anything does; wait only past a promise, or paused."""
-        if self._step.bell[0] or not self.exchange.boundary.is_idle:
+        if self._step.doorbell[0] or not self.exchange.boundary.is_idle:
             self.exchange.pump()
         if self.step_number < self._step.due and not self.exchange.foreseen:
             return
@@ -302,7 +302,7 @@ class Session:
         self._settle()
         self.exchange.flush_when_due(now)
         self._beat_when_due(now)
-        if self.exchange.foreseen:  # heard just now, where no bell rings for it any more
+        if self.exchange.foreseen:  # heard just now, where no doorbell rings for it any more
             self._step.wake()
         left = [each - done % each for each in (BARRIER_STEPS, self.steps_per_epoch) if each]
         self._step.look_from = self.step_number + min(*left, FLUSH_STEPS - self.exchange.rows.num_fresh % FLUSH_STEPS)

@@ -11,7 +11,7 @@ import torch
 
 from esper.errors import SettingError
 from esper.kasmina.executor import Executor
-from esper.session.exchange import Bell
+from esper.session.exchange import Doorbell
 from esper.tolaria.optimizers.optimizers import Optimizers
 from esper.tolaria.rows.rows import Rows
 
@@ -41,7 +41,7 @@ class Step:
         "_optimizer",
         "_plain",
         "_session",
-        "bell",
+        "doorbell",
         "due",
         "is_plain",
         "look_at",
@@ -50,9 +50,9 @@ class Step:
         "number",
     )
 
-    def __init__(self, session: Stepped, optimizer: torch.optim.Optimizer, rows: Rows, bell: Bell) -> None:
-        """`bell[0]` is 0 where nothing can have come from the runtime."""
-        self._session, self._optimizer, self._plain, self.bell = session, optimizer, rows.plain, bell
+    def __init__(self, session: Stepped, optimizer: torch.optim.Optimizer, rows: Rows, doorbell: Doorbell) -> None:
+        """`doorbell[0]` is 0 where nothing can have come from the runtime."""
+        self._session, self._optimizer, self._plain, self.doorbell = session, optimizer, rows.plain, doorbell
         self.losses: list[float] = []  # of plain steps, which nobody has been told
         self._loss: torch.Tensor | float | None = None
         self._began = 0.0
@@ -66,7 +66,7 @@ class Step:
         self.due = 0.0
 
     def __enter__(self) -> Step:
-        if self.number >= self.due or self.bell[0]:
+        if self.number >= self.due or self.doorbell[0]:
             self._session.begin_step()
         self._loss = None
         self._began = monotonic()

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from esper.leyline import contracts as pb
-from esper.runtime.beside.bell import mapped, new_bell
+from esper.runtime.beside.doorbell import mapped, new_doorbell
 from esper.runtime.beside.lanes import Lanes
 from esper.session import Session
 from esper.session.exchange import FLUSH_S
@@ -170,18 +170,18 @@ class Ringing(Unanswered):
     """The trainer's end of a link that is looked at where it has rung, and counts how often."""
 
     def __init__(self) -> None:
-        self.bell = bytearray(1)  # type: ignore[assignment]
+        self.doorbell = bytearray(1)  # type: ignore[assignment]
         self.waiting: list[pb.ToTrainer] = []
         self.said: list[str | None] = []
         self.num_looks = 0
 
     def come(self, message: pb.ToTrainer) -> None:
         self.waiting.append(message)
-        self.bell[0] = 1  # type: ignore[index]
+        self.doorbell[0] = 1  # type: ignore[index]
 
     def poll(self, timeout_s: float = 0.0) -> list[pb.ToTrainer]:
         self.num_looks += 1
-        self.bell[0] = 0  # type: ignore[index]
+        self.doorbell[0] = 0  # type: ignore[index]
         came, self.waiting = self.waiting, []
         return came
 
@@ -191,7 +191,7 @@ class Ringing(Unanswered):
 
 def linked(link: Ringing) -> tuple[Host, Session]:
     host, run = at_rest()
-    run.exchange.link, run._step.bell = link, link.bell
+    run.exchange.link, run._step.doorbell = link, link.doorbell
     run._step.look_at = math.inf
     return host, run
 
@@ -269,20 +269,20 @@ def test_a_bell_rings_once_the_message_is_there_and_not_for_rows_that_are_stored
     loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     async def tell() -> list[bool]:
-        pairs, file = [socket.socketpair() for _ in range(2)], new_bell()
+        pairs, file = [socket.socketpair() for _ in range(2)], new_doorbell()
         lanes = await Lanes.adopt(pairs[0][1].detach(), pairs[1][1].detach(), file.fileno())
-        bell, arrival, found = mapped(file.fileno()), select.poll(), []
+        doorbell, arrival, found = mapped(file.fileno()), select.poll(), []
         arrival.register(pairs[0][0], select.POLLIN)
         lanes.tell(pb.ToTrainer(rows_stored=pb.RowsStored(through_sequence=1)))
         for _ in range(5):
             await asyncio.sleep(0)
-        found.append(bool(bell[0]))
+        found.append(bool(doorbell[0]))
         pairs[0][0].recv(1 << 16)
         for number in range(1, 20):
             lanes.tell(pb.ToTrainer(abort=pb.BarrierAbort(round=number)))
-            while not bell[0]:
+            while not doorbell[0]:
                 await asyncio.sleep(0)
-            bell[0] = 0
+            doorbell[0] = 0
             found.append(bool(arrival.poll(0)))
             pairs[0][0].recv(1 << 16)
         await lanes.close()

@@ -165,7 +165,7 @@ def test_it_is_taken_before_the_same_step_however_long_its_file_takes(
 class Listening:
     """The trainer's end of a link that keeps why a run says that it can't be replayed."""
 
-    alive, num_starts, decided, bell = True, 1, "", b"\1"
+    alive, num_starts, decided, doorbell = True, 1, "", b"\1"
 
     def __init__(self) -> None:
         self.why: list[str] = []

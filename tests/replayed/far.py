@@ -58,7 +58,7 @@ class Ended:
 class FarLink:
     """What has no effect there is not said: whether the clock had it said would make of one seed many runs."""
 
-    bell = b"\1"
+    doorbell = b"\1"
 
     def __init__(self, line: Connection) -> None:
         self._line, self._step, self._said = line, -1, list[pb.ToTrainer]()

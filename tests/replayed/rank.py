@@ -17,8 +17,8 @@ from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Sealer
 from esper.runtime.beside.following import Following
+from esper.runtime.beside.heartbeat_repeater import repeated
 from esper.runtime.beside.orders import Orders
-from esper.runtime.beside.pulse import repeated
 from esper.runtime.beside.recall import Recaller
 from esper.runtime.serving.clock_skew import DatedOpener
 from esper.session.replay_link import all_stored
@@ -55,7 +55,7 @@ class Clock(ServerClock):
 class Rank:
     """One trainer process with the runtimes beside it. `live` is called whenever it looks, and may kill anybody."""
 
-    bell = b"\1"
+    doorbell = b"\1"
 
     def __init__(
         self,

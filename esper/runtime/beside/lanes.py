@@ -10,7 +10,7 @@ from mmap import mmap
 
 from esper.leyline import contracts as pb
 from esper.leyline.frames import FrameDecoder, encode
-from esper.runtime.beside.bell import mapped, ring
+from esper.runtime.beside.doorbell import mapped, ring
 
 _READ_BYTES = 1 << 18
 
@@ -23,11 +23,11 @@ class Lanes:
     to_trainer: asyncio.StreamWriter
     rows: asyncio.StreamReader
     rows_writer: asyncio.StreamWriter  # kept open: closing it would hang up the rows lane
-    bell: mmap | None = None
+    doorbell: mmap | None = None
 
     @classmethod
     async def adopt(cls, control_fd: int, rows_fd: int, bell_fd: int | None = None) -> Lanes:
-        """Take over the descriptors that the trainer passed on; without a bell it has to look by itself."""
+        """Take over the descriptors that the trainer passed on; without a doorbell it has to look by itself."""
         control, to_trainer = await asyncio.open_unix_connection(sock=socket.socket(fileno=control_fd))
         rows, rows_writer = await asyncio.open_unix_connection(sock=socket.socket(fileno=rows_fd))
         return cls(control, to_trainer, rows, rows_writer, None if bell_fd is None else mapped(bell_fd))
@@ -36,8 +36,9 @@ class Lanes:
         """Send to the trainer, all at once; it reads at its next boundary."""
         if messages and not self.to_trainer.is_closing():
             self.to_trainer.write(b"".join(map(encode, messages)))
-            if self.bell is not None and not messages[-1].HasField("rows_stored"):  # which is in no hurry, and alone
-                asyncio.get_running_loop().call_soon(ring, self.bell)  # uvloop up to 0.22 writes after this turn
+            in_no_hurry = messages[-1].HasField("rows_stored")  # which comes alone
+            if self.doorbell is not None and not in_no_hurry:
+                asyncio.get_running_loop().call_soon(ring, self.doorbell)  # uvloop up to 0.22 writes after this turn
 
     async def close(self) -> None:
         """Send what is left and hang up."""

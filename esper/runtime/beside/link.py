@@ -17,7 +17,7 @@ from esper.errors import RuntimeLostError
 from esper.leyline import contracts as pb
 from esper.leyline.frames import FrameDecoder, encode
 from esper.runtime.beside.alarm import ALARM_FD, LAUNCHER_PID, TRAINER_PID, await_alarm
-from esper.runtime.beside.bell import mapped, new_bell
+from esper.runtime.beside.doorbell import mapped, new_doorbell
 from esper.runtime.beside.launcher import launcher_of
 
 CONTROL_FD, ROWS_FD, FRESH = "ESPER_LINK_CONTROL_FD", "ESPER_LINK_ROWS_FD", "ESPER_LINK_FRESH"
@@ -34,7 +34,7 @@ class Link:
     One lane carries votes, receipts, heartbeats and decisions; the other carries measurements, so that a burst of
     them never delays a vote. The process is exec'd, never forked; forked DataLoader workers close the descriptors.
 
-    `bell[0]` is 0 where a look at the control lane would find nothing but that rows are stored, or nobody at the end.
+    `doorbell[0]` is 0 where a look at the control lane would find only that rows are stored, or nobody at the end.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -45,9 +45,9 @@ class Link:
         self._rows: socket.socket | None = None
         self._unsent = b""
         self._left: list[pb.ToTrainer] = []
-        self._bell = new_bell()
-        self.bell = mapped(self._bell.fileno())
-        finalize(self, self._bell.close)
+        self._doorbell = new_doorbell()
+        self.doorbell = mapped(self._doorbell.fileno())
+        finalize(self, self._doorbell.close)
         self.alive = False
         self.decided = ""
         self.num_starts = 0
@@ -68,7 +68,7 @@ class Link:
         for end in (self._control, self._rows):
             end.setblocking(False)
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
-        inherited = (control_peer.fileno(), rows_peer.fileno(), self._bell.fileno())
+        inherited = (control_peer.fileno(), rows_peer.fileno(), self._doorbell.fileno())
         lanes = dict(zip((CONTROL_FD, ROWS_FD, BELL_FD), map(str, inherited), strict=True))
         fresh = {FRESH: "1"} if self.num_starts == 0 else {FRESH: "0", DECIDED: self.decided}
         family = {TRAINER_PID: str(os.getpid()), LAUNCHER_PID: str(self._launcher)}
@@ -97,7 +97,7 @@ class Link:
             if timeout_s:
                 time.sleep(timeout_s)  # a held step waits for the respawn; nothing else wakes it
             return []
-        self.bell[0] = 0  # before the look: what is sent after it rings again
+        self.doorbell[0] = 0  # before the look: what is sent after it rings again
         if not self._arrival.poll(timeout_s * 1e3):  # a third of what it takes to be told by an exception
             return []
         return self._receive(self._control)
@@ -149,7 +149,7 @@ class Link:
             self.alive = False
             return []
         if len(data) >= _MUCH_BYTES:  # and else it stays as it is: it may have rung again by now
-            self.bell[0] = 1
+            self.doorbell[0] = 1
         return self._decoder.feed(data)
 
     def _push_rows(self) -> None:

@@ -29,9 +29,9 @@ from esper.leyline.entries import entry_order
 from esper.leyline.frames import in_parts
 from esper.leyline.seal import Sealer
 from esper.runtime.beside.following import Following
+from esper.runtime.beside.heartbeat_repeater import BEAT_S, HeartbeatRepeater
 from esper.runtime.beside.lanes import Lanes, messages
 from esper.runtime.beside.packets import Origin
-from esper.runtime.beside.pulse import BEAT_S, Pulse
 from esper.runtime.beside.recall import Recaller
 from esper.runtime.beside.reporting import Reporting
 from esper.runtime.beside.statements import Statements
@@ -73,7 +73,7 @@ class Beside:
     clock: ServerClock
     patience_s: float = PATIENCE_S
     look_up_s: float = LOOK_UP_S
-    pulse: Pulse | None = None  # given: it beats for a trainer that is away from its boundary
+    repeater: HeartbeatRepeater | None = None  # given: it beats for a trainer that is away from its boundary
     recaller: Recaller | None = None  # given: nothing is read before the trainer says that it begins
     trainer: int = field(default_factory=os.getppid)  # its process
     is_replica: bool = False  # its trainer is in no process group
@@ -98,8 +98,8 @@ class Beside:
             asyncio.create_task(orphaned(self.trainer)),
         ]
         others.append(asyncio.create_task(self._look_up_awaited()))
-        if self.pulse is not None:
-            others.append(asyncio.create_task(self._beat_on(self.pulse)))
+        if self.repeater is not None:
+            others.append(asyncio.create_task(self._beat_on(self.repeater)))
         hung_up = asyncio.gather(*lanes)
         hung_up.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # what ends first is raised
         parts: list[asyncio.Future[Any]] = [*readers, hung_up, *others]
@@ -199,8 +199,8 @@ class Beside:
 
     async def _pass_on(self, heartbeat: pb.Heartbeat) -> None:
         self.following.orders.stamp(heartbeat)
-        if self.pulse is not None:
-            self.pulse.heard(heartbeat)
+        if self.repeater is not None:
+            self.repeater.heard(heartbeat)
         await self._settle_applied()
         if os.getppid() == self.trainer:  # who takes a dead one's place would be refused beside it
             await self._publish("heartbeats", heartbeat, keep=False)
@@ -221,10 +221,10 @@ class Beside:
         self.lanes.tell(pb.ToTrainer(report_stored=pb.ReportStored()))
         await self.lanes.to_trainer.drain()
 
-    async def _beat_on(self, pulse: Pulse) -> None:
+    async def _beat_on(self, repeater: HeartbeatRepeater) -> None:
         while True:
             await asyncio.sleep(BEAT_S)
-            if (beat := pulse.again()) is not None:
+            if (beat := repeater.again()) is not None:
                 await self._publish("heartbeats", beat, keep=False)
 
     async def _recall(self, asked: pb.Recall) -> None:

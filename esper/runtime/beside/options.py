@@ -5,14 +5,14 @@ from __future__ import annotations
 from pydantic import Field
 
 from esper.runtime import settings
-from esper.runtime.beside import pulse
+from esper.runtime.beside import heartbeat_repeater
 from esper.runtime.beside.packets import Format
 
 
 class RuntimeSettings(settings.Settings):
     """What esper.attach() puts into the environment."""
 
-    step_timeout_s: float = Field(pulse.STEP_TIMEOUT_S, ge=5.0)
+    step_timeout_s: float = Field(heartbeat_repeater.STEP_TIMEOUT_S, ge=5.0)
     """A trainer that says nothing for so long hangs, though its process is at work."""
     link_control_fd: int
     link_rows_fd: int

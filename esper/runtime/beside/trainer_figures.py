@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from esper.leyline.lifecycle import short
-from esper.runtime.beside.pulse import Pulse
+from esper.runtime.beside.heartbeat_repeater import HeartbeatRepeater
 from esper.runtime.operations.catalogue import gauge
 from esper.runtime.operations.figures import counted, shown
 
@@ -17,16 +17,16 @@ from esper.runtime.operations.figures import counted, shown
 class TrainerMetrics(Collector):
     """Shows nothing before the first heartbeat."""
 
-    def __init__(self, pulse: Pulse) -> None:
-        self.pulse = pulse
+    def __init__(self, repeater: HeartbeatRepeater) -> None:
+        self.repeater = repeater
 
     def collect(self) -> Iterator[Metric]:
         """What a scrape asks for."""
-        beat = self.pulse.last
+        beat = self.repeater.last
         if beat is None:
             return
         worker = beat.worker
-        yield shown("esper_trainer_heartbeat_age_seconds", self.pulse.age_s, worker)
+        yield shown("esper_trainer_heartbeat_age_seconds", self.repeater.age_s, worker)
         yield shown("esper_trainer_step", beat.step, worker)
         yield shown("esper_trainer_epoch", beat.epoch, worker)
         yield shown("esper_trainer_loss", beat.loss, worker)

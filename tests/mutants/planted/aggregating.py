@@ -90,10 +90,10 @@ MUTANTS = (
     ),
     Mutant(
         "a_runtime_beats_for_a_trainer_that_was_stopped",
-        "esper/runtime/beside/pulse.py",
+        "esper/runtime/beside/heartbeat_repeater.py",
         'STOPPED = "TtZX"',
         'STOPPED = "ZX"',
-        ("tests/test_pulse.py::test_for_one_that_was_stopped_nobody_speaks_until_it_goes_on",),
+        ("tests/test_heartbeat_repeater.py::test_for_one_that_was_stopped_nobody_speaks_until_it_goes_on",),
     ),
     Mutant(
         "a_resumed_rank_does_not_know_who_led_before",

@@ -17,7 +17,7 @@ STOPPED = "TtZX"
 
 
 @dataclass
-class Pulse:
+class HeartbeatRepeater:
     """Says a trainer's newest heartbeat again while it says nothing, for as long as its process is not stopped.
 
     A step, a compilation or a collective of any length is no hang; one of which nothing was heard for

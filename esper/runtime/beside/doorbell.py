@@ -8,10 +8,10 @@ from tempfile import TemporaryFile
 from typing import IO
 
 
-def new_bell() -> IO[bytes]:
+def new_doorbell() -> IO[bytes]:
     """A file without a name, for a child to inherit and for both to map; it goes with its last holder."""
     try:
-        file: IO[bytes] = os.fdopen(os.memfd_create("esper-bell"), "r+b")
+        file: IO[bytes] = os.fdopen(os.memfd_create("esper-doorbell"), "r+b")
     except (AttributeError, OSError):  # a python built for an old libc; vm.memfd_noexec=2, or a filter of system calls
         file = TemporaryFile()  # noqa: SIM115  it is the caller's
     file.truncate(1)
@@ -23,6 +23,6 @@ def mapped(descriptor: int) -> mmap.mmap:
     return mmap.mmap(descriptor, 1)
 
 
-def ring(bell: mmap.mmap) -> None:
+def ring(doorbell: mmap.mmap) -> None:
     """Once a look finds what was sent, and no sooner: a look takes the ring away as it begins."""
-    bell[0] = 1
+    doorbell[0] = 1

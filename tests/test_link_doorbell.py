@@ -1,4 +1,4 @@
-"""The trainer's bell is rung as long as there may be something to find, and goes with its link."""
+"""The trainer's doorbell is rung as long as there may be something to find, and goes with its link."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from esper.leyline import contracts as pb
 from esper.leyline.frames import FrameDecoder, encode
-from esper.runtime.beside.bell import mapped, new_bell, ring
+from esper.runtime.beside.doorbell import mapped, new_doorbell, ring
 from esper.runtime.beside.link import Link
 
 MESSAGE = pb.ToTrainer(rows_stored=pb.RowsStored(through_sequence=1))
@@ -31,7 +31,7 @@ class Overtaken(socket.socket):
     def recv(self, size: int, flags: int = 0) -> bytes:
         data = super().recv(size, flags)
         self.peer.send(encode(MESSAGE))
-        ring(self.link.bell)
+        ring(self.link.doorbell)
         return data
 
     peer: socket.socket
@@ -47,7 +47,7 @@ def test_what_comes_just_after_a_look_has_rung() -> None:
 
     came = link._receive(control)
 
-    assert (len(came), link.bell[0]) == (1, 1)
+    assert (len(came), link.doorbell[0]) == (1, 1)
     peer.close()
     control.close()
 
@@ -63,7 +63,7 @@ def test_a_look_at_a_socket_that_was_full_has_the_next_step_look_again() -> None
 
     came = link._receive(control)
 
-    assert (len(came), link.bell[0]) == (num, 1)
+    assert (len(came), link.doorbell[0]) == (num, 1)
     peer.close()
     control.close()
 
@@ -86,13 +86,13 @@ def test_what_a_lost_runtime_has_said_last_is_heard_behind_its_end() -> None:
 
 def test_a_link_that_is_let_go_keeps_no_descriptor() -> None:
     link = Link({})
-    bell = os.fstat(link._bell.fileno())
-    assert bell.st_ino in inodes(bell.st_dev)
+    doorbell = os.fstat(link._doorbell.fileno())
+    assert doorbell.st_ino in inodes(doorbell.st_dev)
 
     del link
     gc.collect()
 
-    assert bell.st_ino not in inodes(bell.st_dev)
+    assert doorbell.st_ino not in inodes(doorbell.st_dev)
 
 
 def test_links_that_are_let_go_leave_nothing_behind() -> None:
@@ -137,7 +137,7 @@ def refused(name: str) -> int:
 def test_where_the_kernel_refuses_memory_without_a_name_a_file_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "memfd_create", refused)
 
-    with new_bell() as file:
+    with new_doorbell() as file:
         ring(mapped(file.fileno()))
 
         assert mapped(file.fileno())[0] == 1

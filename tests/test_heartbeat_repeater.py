@@ -12,7 +12,7 @@ import pytest
 
 from esper.leyline import contracts as pb
 from esper.runtime.beside.alarm import EVICTED
-from esper.runtime.beside.pulse import Pulse, is_stopped
+from esper.runtime.beside.heartbeat_repeater import HeartbeatRepeater, is_stopped
 from tests.clocks import Clock
 from tests.rounds import heartbeat
 
@@ -41,16 +41,16 @@ def asleep() -> Iterator[int]:
 
 def test_a_trainer_in_a_long_step_is_beaten_for_until_it_counts_as_hung() -> None:
     clock = Clock(100.0)
-    pulse = Pulse(step_timeout_s=60.0, pid=os.getpid(), clock=clock)
+    repeater = HeartbeatRepeater(step_timeout_s=60.0, pid=os.getpid(), clock=clock)
     due = heartbeat(0, 7, due=True)
     due.pruning.SetInParent()
 
-    before_it_spoke = pulse.again()
-    pulse.heard(due)
+    before_it_spoke = repeater.again()
+    repeater.heard(due)
     at = {}
     for later_s in (0.4, 0.5, 59.9, 60.0):
         clock.now_s = 100.0 + later_s
-        at[later_s] = pulse.again()
+        at[later_s] = repeater.again()
 
     assert before_it_spoke is at[0.4] is at[60.0] is None
     again = at[59.9]
@@ -62,15 +62,15 @@ def test_a_trainer_in_a_long_step_is_beaten_for_until_it_counts_as_hung() -> Non
 
 def test_for_one_that_was_stopped_nobody_speaks_until_it_goes_on(asleep: int) -> None:
     clock = Clock(100.0)
-    pulse = Pulse(pid=asleep, clock=clock)
-    pulse.heard(pb.Heartbeat(worker="w"))
+    repeater = HeartbeatRepeater(pid=asleep, clock=clock)
+    repeater.heard(pb.Heartbeat(worker="w"))
     clock.now_s += 1.0
 
-    said = [pulse.again() is not None]
+    said = [repeater.again() is not None]
     for number in (signal.SIGSTOP, signal.SIGCONT):
         os.kill(asleep, number)
         os.waitid(os.P_PID, asleep, os.WSTOPPED | os.WCONTINUED)
-        said.append(pulse.again() is not None)
+        said.append(repeater.again() is not None)
 
     assert said == [True, False, True]
 

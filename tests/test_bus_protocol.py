@@ -22,7 +22,7 @@ from esper.bus.protocol import Ask, Pause, RetryPolicy, Steps, Surroundings, T, 
 from esper.errors import BusError
 
 BUS = Path(__file__).resolve().parent.parent / "esper" / "bus"
-PROTOCOLS = ("backoff", "consumer", "delivery", "ids", "pending", "protocol", "script", "settling")
+PROTOCOLS = ("backoff", "consumer", "delivery", "pending", "protocol", "script", "settling")
 NOTHING_PENDING: list[Any] = []
 
 

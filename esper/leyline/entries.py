@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-LAST_ID = f"{2**64 - 1}-{2**64 - 1}"
+HIGHEST = 2**64 - 1
+LAST_ID = f"{HIGHEST}-{HIGHEST}"
 """The last one there is: behind an entry that has it a server adds no other."""
 
 
@@ -10,6 +11,12 @@ def entry_order(entry_id: str) -> tuple[int, int]:
     """As the server orders them; empty text stands before every entry. ValueError: it is no id."""
     milliseconds, _, count = entry_id.partition("-")
     return int(milliseconds or 0), int(count or 0)
+
+
+def before(entry_id: str) -> str:
+    """The highest id below one."""
+    milliseconds, count = entry_order(entry_id)
+    return f"{milliseconds}-{count - 1}" if count else f"{max(0, milliseconds - 1)}-{HIGHEST}"
 
 
 def entry_ms(entry_id: str) -> int:

@@ -10,9 +10,8 @@ import structlog
 
 from esper.bus.group.delivery import FIELD, MAX_ATTEMPTS, TOGETHER, Delivery, Row, body_of, delivered, entries_of
 from esper.bus.group.script import ABSOLVE, call
-from esper.bus.ids import before
 from esper.bus.protocol import Ask, Steps
-from esper.leyline.entries import entry_order
+from esper.leyline.entries import before, entry_order
 
 NUM_HELD_BEFORE_LOOK = 8192
 NUM_ABSOLVED = 500  # entries a call

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, time
 
 from esper.errors import SettingError
-from esper.leyline.entries import entry_ms
+from esper.leyline.entries import HIGHEST, entry_ms
 
 START, NOW = "0", "$"
 EXPECTED = (
@@ -16,23 +16,22 @@ EXPECTED = (
 _ID = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?")
 _AGO = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_LAST = 2**64 - 1
 
 
 def after(name: str, text: str, now_s: float) -> str:
     """The entry id behind which entries are meant: a time means those from then on. `$` and 0 stay. SettingError."""
     if text in (START, NOW) or _ID.fullmatch(text):
         return text
-    return f"{_time_ms(name, text, now_s) - 1}-{_LAST}"
+    return f"{_time_ms(name, text, now_s) - 1}-{HIGHEST}"
 
 
 def up_to(name: str, text: str, now_s: float) -> str:
     """The last entry id that is meant: a time means all of its millisecond. SettingError."""
     if text == NOW:
-        return f"{int(now_s * 1000)}-{_LAST}"
+        return f"{int(now_s * 1000)}-{HIGHEST}"
     if found := _ID.fullmatch(text):
-        return f"{found[1]}-{found[2] or _LAST}"
-    return f"{_time_ms(name, text, now_s)}-{_LAST}"
+        return f"{found[1]}-{found[2] or HIGHEST}"
+    return f"{_time_ms(name, text, now_s)}-{HIGHEST}"
 
 
 def said_at(entry_id: str, now_s: float) -> str:

@@ -10,10 +10,9 @@ import structlog
 from esper.bus import names, tail
 from esper.bus.connect import Redis, ServerClock
 from esper.bus.group.delivery import Delivery
-from esper.bus.ids import before
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
-from esper.leyline.entries import entry_order
+from esper.leyline.entries import before, entry_order
 from esper.leyline.seal import Opened, Opener
 from esper.leyline.succession import Decision, Said
 from esper.runtime.beside.orders import EntryId, Orders

@@ -117,6 +117,11 @@ def first_line(error: BaseException) -> str:
     return lines[0][:MOST_LINE] if lines else type(error).__name__
 
 
+def first_bytes(text: str, most: int) -> str:
+    """As much of a text as takes so many bytes on the wire; what has no UTF-8 is a question mark."""
+    return text.encode(errors="replace")[:most].decode(errors="ignore")
+
+
 def spelt(value: object) -> str:
     """A value in one line, cut where it is long."""
     try:

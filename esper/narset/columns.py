@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from esper.errors import first_bytes
 from esper.leyline import contracts as pb
 from esper.leyline.validate.telemetry import Names
 from esper.narset.layout import Layout
@@ -179,4 +180,4 @@ def name_of(point: pb.MetricPoint) -> str:
     if len(name.encode()) <= NAME_BYTES:
         return name
     digest = sha256(name.encode()).hexdigest()[:16]
-    return f"{point.name.encode()[: NAME_BYTES - 18].decode(errors='ignore')}{{{digest}}}"
+    return f"{first_bytes(point.name, NAME_BYTES - 18)}{{{digest}}}"

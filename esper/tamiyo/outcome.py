@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
-from esper.errors import RefusedError
+from esper.errors import RefusedError, first_bytes
 from esper.leyline import contracts as pb
 from esper.leyline.succession import Decision
+from esper.leyline.validate.bounds import SENTENCE_BYTES
 
 Entry: TypeAlias = tuple[str, str]
 """A stream's name and an entry id."""
-
-SENTENCE_BYTES = 4096
-"""A receipt's detail is refused above this length."""
 
 
 @dataclass
@@ -33,4 +31,4 @@ def refuse(receipt: pb.CommandReceipt, error: RefusedError) -> None:
     """Make a receipt say why, with as much of the sentence as it may carry."""
     receipt.status = pb.ReceiptStatus.RECEIPT_REJECTED
     receipt.reason = cast(pb.ReasonCode, error.reason)
-    receipt.detail = error.detail.encode()[:SENTENCE_BYTES].decode(errors="ignore")
+    receipt.detail = first_bytes(error.detail, SENTENCE_BYTES)

@@ -14,7 +14,7 @@ from esper.bus import connect, names
 from esper.bus.publisher import Publisher
 from esper.bus.retry import add_until_answered
 from esper.bus.upkeep.survey import regions_of
-from esper.errors import SettingError, near
+from esper.errors import SettingError, first_bytes, near
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
@@ -102,7 +102,7 @@ def name_of(figure: Figure) -> str:
 
 def _label(text: str) -> str:
     """Without the signs that part labels from one another in an aggregate's names."""
-    return re.sub(r"[,={}]", " ", text).encode()[:_LABEL_BYTES].decode(errors="ignore")
+    return first_bytes(re.sub(r"[,={}]", " ", text), _LABEL_BYTES)
 
 
 def _sentence(figure: Figure) -> str:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 from torch.utils.checkpoint import _StopRecomputationError
 
+from esper.errors import first_bytes
 from esper.kernels.regional import Forward
 
 MOST_BYTES = 1000
@@ -20,8 +21,7 @@ class BlueprintFault:
     """What such code raised, as far as it goes into votes, receipts and reports: compilers say many thousand bytes."""
 
     def __init__(self, error: Exception) -> None:
-        said = f"{type(error).__name__}: {error}".encode(errors="replace")
-        self.detail = said[:MOST_BYTES].decode(errors="ignore")
+        self.detail = first_bytes(f"{type(error).__name__}: {error}", MOST_BYTES)
 
 
 def guarded(call: Callable[..., Made], *args: Any) -> Made | BlueprintFault:

@@ -6,7 +6,6 @@ import json as notation
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +14,7 @@ import typer
 from esper.cli.options import AsJson
 from esper.errors import CheckpointError, EsperError, SettingError
 from esper.leyline.keys.rolekeys import RoleKeyring
-from esper.leyline.terminal_text import printable
+from esper.leyline.terminal_text import moment, printable
 from esper.runtime.history.checkpoint_keys import keyring_for
 from esper.tolaria.checkpoints.keyed import KeyringSigner
 from esper.tolaria.checkpoints.manifest import Manifest
@@ -127,7 +126,7 @@ def _show(found: Found, as_json: bool) -> None:
     if found.manifest is None:
         typer.echo(printable(f"{found.path}  refused: {found.why}"))
         return
-    made = datetime.fromtimestamp(row["made_ns"] // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    made = moment(row["made_ns"])
     place = f"{row['run']} rank {row['rank']} of {row['world_size']}"
     size = f"{row['tensors']} tensors, {row['size_bytes'] / 1e6:.1f} MB"
     state = f"refused: {found.why}" if found.why else row["reason"] or ("undone by a rollback" if found.undone else "")

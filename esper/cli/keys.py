@@ -18,6 +18,7 @@ from esper.errors import SettingError
 from esper.leyline.keys.keyfile import read_private
 from esper.leyline.keys.keyring import KEYRINGS, LIFETIME_S, OVERLAP_S, SECOND_NS, MasterKeyring, RoleKeyring, Validity
 from esper.leyline.kinds import Role
+from esper.leyline.terminal_text import moment
 from esper.view.wording import counted
 
 app = typer.Typer(name="keys", help="Make, list, rotate and retire keys.", no_args_is_help=True)
@@ -78,7 +79,7 @@ def rotate(
         _show(newest, as_json)
         return
     typer.echo(
-        f"{master}: key {newest.key_id:08x} seals from {_second(newest.not_before_ns)} on; {told(folder, master)}"
+        f"{master}: key {newest.key_id:08x} seals from {moment(newest.not_before_ns)} on; {told(folder, master)}"
     )
 
 
@@ -110,7 +111,7 @@ def retire(
     if as_json:
         _show(retired, as_json)
         return
-    typer.echo(f"{master}: key {key_id:08x} is retired from {_second(retired.not_after_ns)} on; {told(folder, master)}")
+    typer.echo(f"{master}: key {key_id:08x} is retired from {moment(retired.not_after_ns)} on; {told(folder, master)}")
 
 
 @app.command()
@@ -230,7 +231,3 @@ def _time_ns(text: str) -> int:
 
 def _day(at_ns: int) -> str:
     return datetime.fromtimestamp(at_ns // SECOND_NS, UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
-def _second(at_ns: int) -> str:
-    return datetime.fromtimestamp(at_ns // SECOND_NS, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

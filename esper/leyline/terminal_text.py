@@ -1,8 +1,18 @@
-"""Texts of a run as a terminal may be given them: they are their authors', not ours."""
+"""Texts and times of a run as a terminal may be given them: they are their authors', not ours."""
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
+
+_LAST_S = 253_402_300_799
+"""Of the year 9999: who chooses the id of an entry may write any time into it."""
 
 
 def printable(text: str) -> str:
     """Without anything that would move a terminal's cursor: anybody's bytes may stand in a letter or a name."""
     return "".join(each if each.isprintable() else "?" for each in text)
+
+
+def moment(at_ns: int) -> str:
+    """To the second, in UTC."""
+    return datetime.fromtimestamp(min(at_ns // 10**9, _LAST_S), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

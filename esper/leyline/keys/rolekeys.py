@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,12 @@ from esper.errors import RefusedError, SettingError
 from esper.leyline import contracts as pb
 from esper.leyline.keys.keyfile import read_private, write_private
 from esper.leyline.kinds import SEALS, Domain, Role
+from esper.leyline.terminal_text import moment
 
 EARLY_NS = 60_000_000_000
 """Who seals may go by a clock that is ahead of the one which dates the entry, by as much as a fresh message may be."""
 
 _KIND = "role"
-_LAST_S = 253_402_300_799
-"""Of the year 9999: who chooses the id of an entry may write any time into it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +185,3 @@ def _ed25519_from(rows: list[dict[str, Any]]) -> dict[tuple[int, Role], bytes]:
 
 def _unknown(detail: str) -> RefusedError:
     return RefusedError(pb.ReasonCode.REASON_UNKNOWN_KEY, detail)
-
-
-def moment(at_ns: int) -> str:
-    """As people read it."""
-    return datetime.fromtimestamp(min(at_ns // 10**9, _LAST_S), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

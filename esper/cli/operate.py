@@ -13,6 +13,7 @@ import typer
 
 from esper.bus import runs
 from esper.cli.options import AsJson, SameRun, either
+from esper.cli.output.width import columns
 from esper.errors import SettingError
 from esper.runtime.crew import control
 
@@ -113,9 +114,7 @@ def told(notes: Iterator[dict[str, Any]], as_json: bool) -> bool:
 def table(rows: list[dict[str, Any]]) -> list[str]:
     """Columns wide enough for what stands in them."""
     head = ("NAME", "ROLE", "STATE", "PID", "RESTARTS", "RSS", "LAST END")
-    cells = [head, *map(cells_of, rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
+    return columns([head, *map(cells_of, rows)])
 
 
 def cells_of(row: dict[str, Any]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from esper.bus.upkeep.counters import Count
 from esper.bus.upkeep.survey import Group, StreamView, survey
 from esper.bus.upkeep.tidy import IDLE_MS, forget_group
 from esper.cli.options import AsJson, LiveRun
-from esper.cli.output.width import fitting
+from esper.cli.output.width import columns, fitting
 from esper.errors import SettingError, listed, near
 from esper.leyline.terminal_text import printable
 from esper.runtime import access
@@ -26,7 +26,7 @@ from esper.runtime.operations.tallies import LOGS, REPEATED, redelivered, tallie
 REPEATS = ("replayed", "duplicate")
 ROLES = ("coordinator", "regional", "global")
 HEAD = ("stream", "length", "group", "lag", "pending", "age", "tries", "consumers")
-NAMES = ("stream", "group")
+NUMBERS = ("length", "lag", "pending", "age", "tries")
 
 app = typer.Typer(name="streams", invoke_without_command=True, help="Show each stream of a run, and who reads it.")
 
@@ -142,17 +142,7 @@ def group_row(group: Group, num_redelivered: int) -> dict[str, Any]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """A line for each group of each stream: what waits, the age of the oldest that is pending, its deliveries."""
     cells = [HEAD, *(line for one in rows for line in lines(one))]
-    widths = [max(len(line[at]) for line in cells) for at in range(len(HEAD) - 1)]
-    return "\n".join(printable(aligned(line, widths)) for line in cells)
-
-
-def aligned(line: Sequence[str], widths: Sequence[int]) -> str:
-    """Names to the left, numbers to the right."""
-    told = [
-        cell.ljust(width) if name in NAMES else cell.rjust(width)
-        for name, cell, width in zip(HEAD, line, widths, strict=False)
-    ]
-    return "  ".join([*told, line[-1]]).rstrip()
+    return "\n".join(map(printable, columns(cells, [HEAD.index(name) for name in NUMBERS])))
 
 
 def lines(one: Mapping[str, Any]) -> list[list[str]]:

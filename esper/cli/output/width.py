@@ -1,12 +1,24 @@
-"""Long lines where they go to a terminal: broken between words, not where its edge is."""
+"""How wide lines are: columns of a table, and what goes to a terminal, broken between words and not at its edge."""
 
 from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Collection, Iterator, Sequence
 from textwrap import wrap
 
 INDENT = "    "
+
+
+def columns(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> list[str]:
+    """Lines of a table, as wide as what stands in them: these columns to the right, all others to the left."""
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    return ["  ".join(_set(row, widths, numbers)).rstrip() for row in rows]
+
+
+def _set(row: Sequence[str], widths: Sequence[int], numbers: Collection[int]) -> Iterator[str]:
+    for at, (cell, width) in enumerate(zip(row, widths, strict=True)):
+        yield cell.rjust(width) if at in numbers else cell.ljust(width)
 
 
 def fitting(text: str) -> str:

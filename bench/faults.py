@@ -18,6 +18,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the rows live beside the suite that runs their short tier
 
+from esper.leyline.durable import replacing  # noqa: E402
 from tests.faults.part import Part  # noqa: E402
 from tests.faults.row import AmountError, Result, Row, table  # noqa: E402
 from tests.faults.several import KINDS, SINGLE  # noqa: E402
@@ -156,9 +157,8 @@ def report(done: dict[str, Done], asked: Asked) -> dict[str, object]:
 
 def keep(path: Path, told: dict[str, object]) -> None:
     """Whole or not at all: hours may be in what lies there already."""
-    aside = path.with_name(f"{path.name}.new")
-    aside.write_text(json.dumps(told, indent=1) + "\n")
-    aside.replace(path)
+    with replacing(path) as file:
+        file.write(f"{json.dumps(told, indent=1)}\n".encode())
 
 
 def earlier(path: Path, asked: Asked) -> dict[str, Done]:

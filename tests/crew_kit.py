@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import errno
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,18 @@ def unit(logs: Path, said: Said, *arguments: Any, **options: Any) -> Unit:
     made = Unit(plan(*arguments, **options), logs, {}, said)
     made.begin()
     return made
+
+
+def one_port() -> Callable[[], dict[str, str]]:
+    """Finds a free port for the first start, and none for a second."""
+    ports = iter(["4711"])
+
+    def port() -> dict[str, str]:
+        for each in ports:
+            return {"PORT": each}
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    return port
 
 
 async def while_tended(made: Unit, work: Any) -> State:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import signal
 import subprocess
@@ -16,7 +15,7 @@ from esper.runtime.crew.procs import is_left, look
 from esper.runtime.crew.runfile import Limits, Restart
 from esper.runtime.crew.spawn import NotStartedError, Program
 from esper.runtime.crew.unit import NotAskedError, Plan, State, Unit
-from tests.crew_kit import AT_ONCE, STAY, Said, unit, while_tended
+from tests.crew_kit import AT_ONCE, STAY, Said, one_port, unit, while_tended
 
 HOW = {"ended_with": "exit code 3"}
 TRIED = {"starts": 3, "limit": 2}
@@ -302,14 +301,8 @@ async def test_a_start_that_fails_later_on_counts_as_one_more_death(tmp_path: Pa
 
 
 async def test_a_restart_without_a_port_that_is_free_counts_as_one_more_death(tmp_path: Path) -> None:
-    said, ports = Said(), iter(["4711"])
-
-    def port() -> dict[str, str]:
-        for each in ports:
-            return {"PORT": each}
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    loop = unit(tmp_path, said, "loop", "exit 3", restart=Restart(first_s=0.0, limit=1), fresh=port)
+    said = Said()
+    loop = unit(tmp_path, said, "loop", "exit 3", restart=Restart(first_s=0.0, limit=1), fresh=one_port())
 
     await loop.tend()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from esper.runtime.crew import control
 from esper.runtime.crew.crew import Crew, Notes
 from esper.runtime.crew.runfile import Restart
 from esper.runtime.crew.unit import Unit
-from tests.crew_kit import STAY, Said, plan, unit
+from tests.crew_kit import STAY, Said, one_port, plan, unit
 from tests.deploy_kit import ROOT
 
 
@@ -279,13 +278,8 @@ async def test_what_somebody_started_once_more_is_not_said_to_have_ended_too_oft
 
 
 async def test_what_could_not_be_started_has_said_nothing(tmp_path: Path) -> None:
-    said, ports = Said(), iter(["4711"])
+    said = Said()
 
-    def port() -> dict[str, str]:
-        for each in ports:
-            return {"PORT": each}
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    await unit(tmp_path, said, "loop", "echo why; exit 3", fresh=port).tend()
+    await unit(tmp_path, said, "loop", "echo why; exit 3", fresh=one_port()).tend()
 
     assert last_words(said, tmp_path) == ["; it said: why", "", ""]

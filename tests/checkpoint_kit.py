@@ -184,12 +184,14 @@ def _tensors_of(module: nn.Module) -> list[tuple[str, Tensor]]:
     return [*module.named_parameters(), *module.named_buffers()]
 
 
-def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
-    """Bit-identical, names included."""
-    return a.keys() == b.keys() and all(
-        torch.equal(a[name], b[name]) and a[name].dtype == b[name].dtype and a[name].stride() == b[name].stride()
-        for name in a
-    )
+def resumed(folder: Path, optimizer: str = "sgd", host: Host | None = None, every: int = 0) -> Training:
+    """As another process goes on from the newest checkpoint below this folder, which there must be."""
+    torch.manual_seed(99)  # another process draws otherwise
+    again = Training(folder, host, optimizer=optimizer, every=every)
+    place = again.checkpoints.resume()
+    assert place is not None
+    again.step = place.step
+    return again
 
 
 class Wider(Host):

@@ -201,5 +201,6 @@ class Bench:
 def equal(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> bool:
     """Bit-identical, names included."""
     return a.keys() == b.keys() and all(
-        torch.equal(a[name], b[name]) and a[name].stride() == b[name].stride() for name in a
+        torch.equal(a[name], b[name]) and a[name].dtype == b[name].dtype and a[name].stride() == b[name].stride()
+        for name in a
     )

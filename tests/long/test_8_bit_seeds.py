@@ -11,8 +11,8 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from esper.errors import CheckpointError
 from esper.tolaria.checkpoints import wrapped
-from tests.checkpoint_kit import Training, equal
-from tests.seed_kit import Op
+from tests.checkpoint_kit import Training
+from tests.seed_kit import Op, equal
 from tests.session_kit import on_seed, own_optimizer
 
 pytest.importorskip("torchao", reason="the extra 'torchao' is not installed: make test-torchao")

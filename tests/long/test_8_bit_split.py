@@ -17,8 +17,8 @@ from esper.kernels.blueprints import BLUEPRINTS
 from esper.session import Session
 from esper.session.joining import Joining
 from esper.session.options import Place, SessionOptions
-from tests.checkpoint_kit import RUN, equal, keyring
-from tests.seed_kit import Host, new_host
+from tests.checkpoint_kit import RUN, keyring
+from tests.seed_kit import Host, equal, new_host
 from tests.session_kit import train
 
 optim = pytest.importorskip("torchao.optim", reason="the extra 'torchao' is not installed: make test-torchao")

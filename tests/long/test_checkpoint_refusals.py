@@ -13,9 +13,9 @@ from torch import nn
 from esper.errors import CheckpointError, SettingError
 from esper.kernels.blueprints import BLUEPRINTS
 from esper.tolaria.checkpoints.tree import pack, unpack
-from tests.checkpoint_kit import Training, Wider, equal, signer
+from tests.checkpoint_kit import Training, Wider, signer
 from tests.rank_kit import Ranks
-from tests.seed_kit import Host
+from tests.seed_kit import Host, equal
 
 
 class Longer(Host):

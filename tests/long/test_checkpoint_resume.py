@@ -21,18 +21,9 @@ from esper.tolaria.checkpoints.store import step_of
 from esper.tolaria.optimizers.optimizers import Optimizers
 from esper.tolaria.optimizers.surroundings import Surroundings
 from esper.tolaria.reduce import SeedReducer
-from tests.checkpoint_kit import Training, equal
-from tests.seed_kit import Host, Op, batch, loss_of, new_host
+from tests.checkpoint_kit import Training, resumed
+from tests.seed_kit import Host, Op, batch, equal, loss_of, new_host
 from tests.session_kit import own_optimizer
-
-
-def resumed(folder: Path, optimizer: str = "sgd", host: Host | None = None, every: int = 0) -> Training:
-    torch.manual_seed(99)  # another process draws otherwise
-    again = Training(folder, host, optimizer=optimizer, every=every)
-    place = again.checkpoints.resume()
-    assert place is not None
-    again.step = place.step
-    return again
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])

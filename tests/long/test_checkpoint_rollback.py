@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from esper.leyline import contracts as pb
-from tests.checkpoint_kit import Training, equal
-from tests.seed_kit import APPLIED, FAILED, Op
+from tests.checkpoint_kit import Training
+from tests.seed_kit import APPLIED, FAILED, Op, equal
 
 Reason = pb.ReasonCode
 

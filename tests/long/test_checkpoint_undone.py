@@ -13,8 +13,9 @@ import pytest
 from esper.errors import CheckpointError
 from esper.tolaria.checkpoints.disk import put_file
 from esper.tolaria.checkpoints.undone import FILE
-from tests.checkpoint_kit import Training, equal, store_at
+from tests.checkpoint_kit import Training, resumed, store_at
 from tests.hostile_files import num_open
+from tests.seed_kit import equal
 
 
 def killed_after(work: Callable[[], None]) -> None:
@@ -33,14 +34,6 @@ def killed_after(work: Callable[[], None]) -> None:
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     assert said == b"done"
-
-
-def resumed(folder: Path) -> Training:
-    again = Training(folder)
-    place = again.checkpoints.resume()
-    assert place is not None
-    again.step = place.step
-    return again
 
 
 def gone_back(folder: Path, after: int) -> Training:

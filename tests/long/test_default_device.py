@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests import checkpoint_kit
-from tests.checkpoint_kit import Training, equal
-from tests.seed_kit import batch
+from tests.checkpoint_kit import Training
+from tests.seed_kit import batch, equal
 
 BATCHES = {step: batch(step) for step in range(1, 80)}  # the user's: made where the model is
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from torch import Tensor
 
-from tests.checkpoint_kit import Training, equal, put, store_at
+from tests.checkpoint_kit import Training, put, store_at
 from tests.effect_kit import Work, every_crash
+from tests.seed_kit import equal
 
 KEPT, LATER, BEHIND = 5, 9, 12
 """Before these steps stand the checkpoint that is gone back to, the one undone, and the one made after that."""

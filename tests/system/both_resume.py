@@ -11,7 +11,8 @@ import torch
 import torch.distributed as dist
 
 from esper.tolaria.reduce import SeedReducer
-from tests.checkpoint_kit import Training, equal
+from tests.checkpoint_kit import Training
+from tests.seed_kit import equal
 
 WORLD_SIZE = 2
 PATIENCE = timedelta(seconds=150)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from esper.bus import connect, runs
-from tests.system.launched import Coordinated, Launched
+from tests.system.launched import Coordinated, Launched, listed
 from tests.system.processes import Start, processes
 
 START_S = 100.0  # of an agent and its ranks, on a machine that is busy otherwise
@@ -21,8 +20,7 @@ ENDS = "to nobody: it ends too"
 @pytest.fixture
 async def launched(redis_url: str, run_id: str, tmp_path: Path, born: Start, ranks: Start) -> AsyncIterator[Launched]:
     name = run_id.replace("-", "")
-    async with connect.writer(redis_url) as redis:
-        await runs.announce_outside(redis, name, run_id)
+    await listed(redis_url, name, run_id)
     started = Coordinated(redis_url, run_id, tmp_path, name, start=born, launch=ranks, CHECKPOINT_EVERY="50")
     yield started
     started.close()

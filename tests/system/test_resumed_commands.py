@@ -13,26 +13,16 @@ import pytest
 from esper.bus import connect
 from esper.bus.names import new_run_id
 from esper.bus.upkeep.floors import kept_key
-from esper.leyline import contracts as pb
 from esper.tolaria.checkpoints.manifest import Manifest
 from tests.seed_kit import Op
-from tests.session_kit import Command, on_seed, own_optimizer
+from tests.session_kit import on_seed, own_optimizer
 from tests.system.processes import Start
 from tests.system.resumed_kit import Rank, Seen, host_rate, num_heartbeats, start
 from tests.system.scripted import Script, receipts
+from tests.system.two_ranks_kit import decide
 
 BEFORE, AFTER, KILLED, END = 3, 13, 16, 18  # checkpoints are made before steps 9 and 17
 NUM_COMMANDS = 5
-
-
-def decide(script: Script, round_: int, step: int, *commands: Command) -> list[str]:
-    entries = [
-        (stream, script.publish(stream, each))
-        for each in commands
-        for stream in ["commands" if isinstance(each, pb.AdaptationCommand) else "optimizer"]
-    ]
-    script.commit(round_, step, *entries)
-    return [entry for _, entry in entries]
 
 
 def steer(script: Script, rank: Rank) -> list[str]:

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from esper.bus import connect, runs
 from esper.client import Receipt
 from tests.pages import typed_by
-from tests.system.launched import Coordinated, Launched, gone_past
+from tests.system.launched import Coordinated, Launched, gone_past, listed
 from tests.system.processes import Start
 
 START_S = 100.0  # of two agents and their ranks, on a machine that is busy otherwise
@@ -23,8 +22,7 @@ START_S = 100.0  # of two agents and their ranks, on a machine that is busy othe
 @pytest.fixture
 async def launched(redis_url: str, run_id: str, tmp_path: Path, born: Start, launch: Start) -> AsyncIterator[Launched]:
     name = run_id.replace("-", "")
-    async with connect.writer(redis_url) as redis:
-        await runs.announce_outside(redis, name, run_id)
+    await listed(redis_url, name, run_id)
     started = Coordinated(
         redis_url, run_id, tmp_path, name, num_nodes=2, start=born, launch=launch, CHECKPOINT_EVERY="50"
     )

@@ -33,13 +33,14 @@ def both(operation: pb.SeedOperation, **fields: Any) -> list[Command]:
     return [on_seed(operation, seed_id, **fields) for seed_id in SEEDS]
 
 
-def decide(script: Script, round_: int, step: int, *commands: Command, **fields: Any) -> None:
+def decide(script: Script, round_: int, step: int, *commands: Command, **fields: Any) -> list[str]:
     entries = [
         (stream, script.publish(stream, each))
         for each in commands
         for stream in ["commands" if isinstance(each, pb.AdaptationCommand) else "optimizer"]
     ]
     script.commit(round_, step, *entries, **fields)
+    return [entry for _, entry in entries]
 
 
 def decisions() -> list[Decision]:

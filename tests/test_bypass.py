@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 
 import pytest
@@ -182,3 +183,36 @@ def step_by(run: Session, host: Host, copied: Host) -> None:
         for mine, its in zip(host.parameters(), copied.parameters(), strict=True):
             mine.grad = its.grad
         run.optimizer.step()
+
+
+PENALTIES = {
+    "L2": lambda weights: sum(each.square().sum() for each in weights),
+    "L1": lambda weights: sum(each.abs().sum() for each in weights),
+    "both": lambda weights: sum(each.square().sum() + 0.1 * each.abs().sum() for each in weights),
+    "norm": lambda weights: torch.cat([each.flatten() for each in weights]).norm(),
+}
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_penalty_on_all_weights_proves_nothing_of_a_site_that_is_left_out(penalty: str, optimizer: str) -> None:
+    host = choosing()
+    run = unsteered(host, optimizer_of(optimizer, list(host.parameters())), "body", "head")
+
+    for host.way in ("leaves out", "calls", "leaves out", "leaves out"):
+        step_penalised(run, host, PENALTIES[penalty])
+    germinate(run)
+    for host.way in ("leaves out", "calls", "leaves out", "leaves out"):
+        step_penalised(run, host, PENALTIES[penalty])
+
+    host.way = "goes past"
+    with pytest.raises(TrainingError, match="step 9: no slot fired at head"):
+        step_penalised(run, host, PENALTIES[penalty])
+
+
+def step_penalised(run: Session, host: Host, penalty: Callable[[list[nn.Parameter]], Tensor]) -> None:
+    x, y = batch(run.step_number)
+    with run.step():
+        torch.autograd.backward(loss_of(host(x), y).mean() + 0.01 * penalty([*host.parameters()]))
+        run.optimizer.step()
+        run.optimizer.zero_grad()

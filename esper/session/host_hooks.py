@@ -121,6 +121,6 @@ class HostHooks:
         if sites := self._executor.bypassed():
             raise TrainingError(
                 f"step {self.step}: no slot fired at {', '.join(sites)} although its parameters have gradients; "
-                "compiled code, a fast path or a copy of the model goes past the module's hooks, so a seed there would "
-                "have no effect: leave it out of the sites"
+                "compiled code, a fast path or a copy of the model goes past the module's hooks, or the loss reads its "
+                "weights by itself, so a seed there would have no effect: leave it out of the sites"
             )

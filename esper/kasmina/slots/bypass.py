@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.hooks import RemovableHandle
 
 from esper.kasmina.slots.slot import Slot
+from esper.kernels.split import own_part
 
 
 class Bypasses:
@@ -19,7 +22,8 @@ class Bypasses:
     only where they had none at the last look. Else it may be an older one, as of a script that accumulates; and among
     several ranks it may be what another one found, whose batch went through a layer that this one's left out. There it
     makes the site suspect, and the proof is a backward of this rank that writes to its parameters. So does the first
-    step of a seed: its backward may be of a forward that ran before the seed came, as of a GAN's generator.
+    step of a seed: its backward may be of a forward that ran before the seed came, as of a GAN's generator. A gradient
+    that is of the weights alone proves nothing: a penalty on them all (L1, L2) gives it to layers that were left out.
     """
 
     def __init__(self, host: nn.Module, *, is_alone: bool) -> None:
@@ -101,7 +105,22 @@ def _own(host: nn.Module, site: nn.Module) -> list[nn.Parameter]:
 
 
 def _has_learned(parameter: nn.Parameter) -> bool:
-    return parameter.grad is not None and bool(parameter.grad.any())
+    return parameter.grad is not None and bool(parameter.grad.any()) and not _is_penalty(parameter)
+
+
+def _is_penalty(parameter: nn.Parameter) -> bool:
+    """Whether more than half of a gradient is a mixture of the weights and of their signs.
+
+    Not the whole, as the optimizer has stepped since. Of what a loss gives to n weights, about two n-ths are such.
+    """
+    weights, gradient = own_part(parameter).detach(), own_part(cast(Tensor, parameter.grad))
+    if not weights.is_floating_point() or gradient.layout != torch.strided:
+        return False
+    axes = [functional.normalize(each.float().flatten(), dim=0) for each in (weights, weights.sign())]
+    along, across = (torch.dot(gradient.float().flatten(), axis) for axis in axes)
+    apart = torch.dot(*axes)
+    across = (across - apart * along) / (1 - apart**2).clamp_min(1e-6).sqrt()
+    return bool(along**2 + across**2 >= 0.5 * gradient.float().square().sum())
 
 
 def show_hooks_to_compiler() -> None:

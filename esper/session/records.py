@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from esper.leyline import contracts as pb
-from esper.session.carried_out import Orders
+from esper.session.batches import LoopPosition
 from esper.session.numerics import numerics
 from esper.session.rank_status import RankStatus
 from esper.tolaria.state.digest import parameter_digest
@@ -50,16 +50,16 @@ def judged(status: RankStatus, round_: int, outcomes: Sequence[pb.CommandReceipt
     return _record(status, judged=pb.RoundJudged(round=round_, outcomes=outcomes))
 
 
-def ended(status: RankStatus, report: pb.WorkerReport, not_replayable: str, orders: Orders) -> pb.RunRecord:
+def ended(status: RankStatus, report: pb.WorkerReport, not_replayable: str, position: LoopPosition) -> pb.RunRecord:
     """The last words, what has led there, and why a replay of them can't be, if it can't."""
     return _record(
         status,
         ended=pb.RunEnded(
             report=report,
             round_applied=status.boundary.round_applied,
-            not_replayable=not_replayable,
-            num_orders=orders.num,
-            orders_digest=orders.digest,
+            not_replayable=not_replayable or position.odd,
+            num_orders=position.orders.num,
+            orders_digest=position.orders.digest,
         ),
     )
 

@@ -98,17 +98,17 @@ class Session:
         self._step.wake()
         if checkpoints is not None:
             checkpoints.on_failed, checkpoints.settle = self._telling.checkpoint_failed, self._settle
+            self.position.is_due = checkpoints.due
         place = checkpoints.resume() if resume and checkpoints is not None else None
         if place is not None:
             self.step_number, self.epoch = place.step, place.epoch
+            self.position.resume(place.step, place.epoch)
             log.info("run.resumed", step=place.step, epoch=place.epoch)
         resuming.begin(self.exchange, checkpoints, place)
         return place is not None
 
     def begin(self, *, resumed: bool = False) -> None:
         """Put on record what this process begins with; called once, by attach()."""
-        if resumed and self.epoch and self.position.epoch_began == 1:
-            self.position.begin_epoch(self.step_number)  # of a checkpoint that does not say
         record = records.began(self.status, self.step_number, self.epoch, resumed=resumed)
         self.exchange.introduce(pb.ToRuntime(record=record))
         self._statements.begin(self.epoch)
@@ -116,11 +116,11 @@ class Session:
     def batches(self, make: Callable[[int], Iterable[T]]) -> Iterator[T]:
         """Batches of this epoch from `make(epoch)`, behind those that a resumed run has already trained on.
 
-        They are to be a function of the epoch alone, equally many on every rank: with that the run can be replayed. A
-        step may take several. What reads ahead belongs into `make`: what was handed out counts as trained on.
+        They are to be a function of the epoch and of torch's, numpy's and python's own generators, equally many on
+        every rank: so the run can be replayed. A step may take several. What reads ahead belongs into `make`.
         """
         self.not_replayable = ""
-        return self.position.handed_out(make(self.epoch))
+        return self.position.handed_out(partial(make, self.epoch))
 
     def epoch_end(self) -> None:
         """Count an epoch; a barrier is due at the next step."""
@@ -181,7 +181,7 @@ class Session:
             farewell = self.status.heartbeat(self.step_number, self.epoch)
             farewell.report.CopyFrom(self._report)
             met = self.pruning.by_chance or (self.teachers.by_chance if self.teachers is not None else "")
-            record = records.ended(self.status, self._report, self.not_replayable or met, self.position.orders)
+            record = records.ended(self.status, self._report, self.not_replayable or met, self.position)
             self._let_go()
             self.exchange.part(farewell, record)
         return self._report

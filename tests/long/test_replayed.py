@@ -14,9 +14,9 @@ from tests.replayed.again import Outcome, replayed
 from tests.replayed.life import Life
 from tests.replayed.plan import Plan
 
-SEEDS = (0, 9, 10, 800023)
-"""Runtimes, trainers and a leader die, the clock is set, a run that has ended is begun again, twice; `python -m
-tests.replayed.run 0 300` tries others."""
+SEEDS = (0, 9, 10, 800023, 900034)
+"""Runtimes, trainers and a leader die, the clock is set, a run that has ended is begun again, twice, one that shuffles
+is killed within an epoch; `python -m tests.replayed.run 0 300` tries others."""
 LOSES = (13, 17)
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Self
+from typing import Any, Self
+
+import torch
+from torch.utils.data import DataLoader
 
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
@@ -28,6 +32,8 @@ GOES_BACK_FROM = 700_000
 """And these go back more often, most with checkpoints, and compile their hosts with more than one backend."""
 ENDS_FROM = 800_000
 """And half of these end in order and are begun again under their name, once or twice, for more steps."""
+SHUFFLES_FROM = 900_000
+"""And most of these have a loader that shuffles by torch's own generator."""
 LETS_GO_ON = {"leader", "runtime", "trim", "rotate"}
 """Troubles that no trainer dies of."""
 TROUBLES = ("leader", "runtime", "trainer", "flush", "fall back", "trim", "clock", "leader", "runtime", "trainer")
@@ -56,6 +62,7 @@ class Plan:
     backend: str = "eager"
     goes_back: float = 0.08  # share of commands that do
     habits: Habits = field(default_factory=Habits)
+    shuffles: bool = False  # its batches, by torch's own generator
     further: tuple[int, ...] = ()  # steps more, of each time that it is begun again once it has ended
 
     def pruned(self, dice: Random) -> Self:
@@ -79,7 +86,13 @@ class Plan:
         drawn = cls.plain(seed)
         drawn = drawn.roaming() if seed >= ROAMS_FROM else drawn
         drawn = drawn.going_back() if seed >= GOES_BACK_FROM else drawn
-        return drawn.ending() if seed >= ENDS_FROM else drawn
+        drawn = drawn.ending() if seed >= ENDS_FROM else drawn
+        return replace(drawn, shuffles=seed >= SHUFFLES_FROM and Random(f"shuffles {seed}").random() < 0.8)
+
+    def numbers(self, epoch: int) -> Iterable[Any]:
+        """Of this epoch's batches."""
+        all_ = range(epoch * self.per_epoch, (epoch + 1) * self.per_epoch)
+        return DataLoader(torch.tensor(all_), shuffle=True) if self.shuffles else all_  # type: ignore[arg-type]
 
     def ending(self) -> Self:
         """The same run, which may not be over when it ends.

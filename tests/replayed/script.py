@@ -118,7 +118,7 @@ def train(
         if run.step_number in kept.own and run.step_number > 1:
             take_over(script, *kept.own[run.step_number])
     for _ in count():
-        for number in run.batches(lambda epoch: range(epoch * plan.per_epoch, (epoch + 1) * plan.per_epoch)):
+        for number in map(int, run.batches(plan.numbers)):
             if plan.taught is not None and is_live:
                 plan.taught.arrive(run)
             kept.own[run.step_number] = script.own_state(), [*gradients(script)]

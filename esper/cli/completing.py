@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable
@@ -49,9 +50,14 @@ def offering(source: str) -> Callable[[Any, Any, str], list[str]]:
             found = []
         finally:
             limit(0.0)
-        return [name for name in found if name.startswith(incomplete)]
+        return [name for name in found if name.startswith(incomplete) and is_plain(name)]
 
     return offered
+
+
+def is_plain(name: str) -> bool:
+    """Whether a shell evaluates nothing of it: bash puts it on the line as it is; its author may mean harm."""
+    return shlex.quote(name) == name and not name.startswith("-")
 
 
 def limit(seconds: float) -> None:

@@ -30,6 +30,7 @@ from esper.doctor.server import server_facts
 from esper.doctor.server_checks import arrival, server_findings, shut_out, unreachable
 from esper.doctor.users import DEFAULT, is_shut_out, whoami
 from esper.errors import BusError, SettingError
+from esper.leyline.terminal_text import printable
 from esper.runtime import access
 from esper.runtime.access import Access
 from esper.runtime.operations.findings import Finding, worst
@@ -64,9 +65,10 @@ def doctor(
 def line(finding: Finding) -> str:
     """One line, and below it what to do."""
     met = f"{finding.status:4}  {finding.check:16}  {finding.met}"
-    if finding.status == "ok":
-        return met
-    return f"{met}; expected {finding.expected}" + (f"\n      -> {finding.todo}" if finding.todo else "")
+    lines = [met if finding.status == "ok" else f"{met}; expected {finding.expected}"]
+    if finding.status != "ok" and finding.todo:
+        lines.append(f"      -> {finding.todo}")
+    return "\n".join(map(printable, lines))  # much of it is what a server says of itself
 
 
 async def _redis_and_run(url: str | None, run: str | None) -> list[Finding]:

@@ -18,6 +18,7 @@ from typer.main import get_command
 
 from esper.cli import completing, manual
 from esper.errors import EsperError, SettingError, UnknownRunError, near
+from esper.leyline.terminal_text import printable
 from esper.runtime import gc_policy
 from esper.runtime.printing import FULL
 from esper.version import __version__
@@ -159,7 +160,8 @@ def open_closed_streams() -> None:
 def refuse(sentence: str) -> NoReturn:
     """Say it in one line, and exit with status 2. There is nothing to say where help was printed instead."""
     if sentence:
-        sys.stderr.write("esper: " + " ".join(sentence.split()) + "\n")  # at once: who has read it may close the pipe
+        line = printable(" ".join(sentence.split()))  # it may quote whoever answered, or a file
+        sys.stderr.write(f"esper: {line}\n")  # at once: who has read it may close the pipe
     sys.exit(BAD_INPUT)
 
 

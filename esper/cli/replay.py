@@ -128,7 +128,7 @@ def told(result: Result) -> str:
     if any(result.parts_then):
         held += ", the ranks' parts again" if result.parts == result.parts_then else ", other parts"
     word = "replayed" if result.equal else "differs"
-    return "\n".join([*lines, f"run {result.run_id} {word}: {ranks}, {held}"])
+    return "\n".join(map(printable, [*lines, f"run {result.run_id} {word}: {ranks}, {held}"]))
 
 
 def _run_again(

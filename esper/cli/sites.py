@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from esper.cli.options import AsObject
+from esper.cli.output.cells import cells
 from esper.errors import SettingError
 from esper.runtime import gc_policy
 from esper.view.wording import counted
@@ -117,7 +118,8 @@ def show(model: str, views: Sequence[SiteView], *, seen: bool) -> None:
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, NARROWEST)
-    table = Table(title=f"{model}: {counted(len(views), 'site')}", box=None, pad_edge=False, title_justify="left")
+    [title] = cells(f"{model}: {counted(len(views), 'site')}")
+    table = Table(title=title, box=None, pad_edge=False, title_justify="left")
     table.add_column("site", no_wrap=True)
     for heading in ("type", "input", "output"):
         table.add_column(heading, overflow="fold")
@@ -126,7 +128,8 @@ def show(model: str, views: Sequence[SiteView], *, seen: bool) -> None:
     for view in views:
         dim = "dim" if seen and not view.fit else ""
         fits = fitting_cell(view, seen=seen)
-        table.add_row(view.site, view.kind, shape(view.input), made(view), f"{view.num_parameters:,}", fits, style=dim)
+        told = (view.site, view.kind, shape(view.input), made(view), f"{view.num_parameters:,}", fits)
+        table.add_row(*cells(*told), style=dim)
     console.print(table)
     if not seen:
         console.print("No example inputs: shapes and fitting blueprints need --input, or a factory that returns them.")

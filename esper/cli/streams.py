@@ -19,7 +19,6 @@ from esper.bus.upkeep.tidy import IDLE_MS, forget_group
 from esper.cli.options import AsJson, LiveRun
 from esper.cli.output.width import columns, fitting
 from esper.errors import SettingError, listed, near
-from esper.leyline.terminal_text import printable
 from esper.runtime import access
 from esper.runtime.operations.tallies import LOGS, REPEATED, redelivered, tallied
 
@@ -142,7 +141,7 @@ def group_row(group: Group, num_redelivered: int) -> dict[str, Any]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """A line for each group of each stream: what waits, the age of the oldest that is pending, its deliveries."""
     cells = [HEAD, *(line for one in rows for line in lines(one))]
-    return "\n".join(map(printable, columns(cells, [HEAD.index(name) for name in NUMBERS])))
+    return "\n".join(columns(cells, [HEAD.index(name) for name in NUMBERS]))
 
 
 def lines(one: Mapping[str, Any]) -> list[list[str]]:

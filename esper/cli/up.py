@@ -216,6 +216,10 @@ def last_word(note: dict[str, Any], logs: Path) -> str:
 
 def sentence(note: dict[str, Any]) -> str:
     """What has happened, for people."""
+    return printable(_said(note))
+
+
+def _said(note: dict[str, Any]) -> str:
     match note:
         case {"event": "process.died", "unit": unit, "ended_with": how, "again_in_s": delay_s}:
             return f"{unit} ended with {how}; it is started again in {delay_s:g} s"

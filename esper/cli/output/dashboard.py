@@ -11,9 +11,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from esper.cli.output.cells import cells
 from esper.cli.output.format import number
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import short
+from esper.leyline.terminal_text import printable
 from esper.view.picture import Picture
 
 REFRESH_S = 0.25
@@ -52,7 +54,7 @@ def stages(picture: Picture) -> str:
 
 def line(picture: Picture, elapsed_s: float, doing: str) -> str:
     """The run in one line."""
-    return "  ".join([f"{elapsed_s:5.1f} s", doing, *_figures(picture), f"seeds {stages(picture)}"])
+    return printable("  ".join([f"{elapsed_s:5.1f} s", doing, *_figures(picture), f"seeds {stages(picture)}"]))
 
 
 def view(picture: Picture, elapsed_s: float, doing: str) -> RenderableType:
@@ -67,20 +69,16 @@ def _workers(picture: Picture) -> Table:
         beat = worker.beat
         paused = " paused" if beat.busy == pb.BusyWith.BUSY_PAUSED else ""
         figures = (beat.loss, beat.accuracy, beat.hyperparameters.get("lr", float("nan")))
-        _add_row(table, beat.worker, beat.region, f"{beat.step}{paused}", str(beat.epoch), *map(number, figures))
+        table.add_row(*cells(beat.worker, beat.region, f"{beat.step}{paused}", str(beat.epoch), *map(number, figures)))
     return table
 
 
 def _seed_table(picture: Picture) -> Table:
     table = Table("seed", "site", "blueprint", "stage", "alpha", box=None)
     for state in (seed.state for seed in picture.seeds.ordered):
-        _add_row(table, state.seed_id, state.site, state.blueprint_id, short(state.stage), number(state.alpha))
+        told = (state.seed_id, state.site, state.blueprint_id, short(state.stage), number(state.alpha))
+        table.add_row(*cells(*told))
     return table
-
-
-def _add_row(table: Table, *cells: str) -> None:
-    """As they are: a name may look like markup."""
-    table.add_row(*map(Text, cells))
 
 
 def _figures(picture: Picture) -> list[str]:

@@ -7,13 +7,15 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from textwrap import wrap
 
+from esper.leyline.terminal_text import printable
+
 INDENT = "    "
 
 
 def columns(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> list[str]:
-    """Lines of a table, as wide as what stands in them: these columns to the right, all others to the left."""
+    """A table in letters, as wide as what stands in it: these columns to the right, all others to the left."""
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    return ["  ".join(_set(row, widths, numbers)).rstrip() for row in rows]
+    return [printable("  ".join(_set(row, widths, numbers)).rstrip()) for row in rows]
 
 
 def _set(row: Sequence[str], widths: Sequence[int], numbers: Collection[int]) -> Iterator[str]:

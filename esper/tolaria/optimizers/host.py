@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
@@ -58,7 +59,7 @@ class HostOptimizer:
             return False
         if isinstance(self.torch, (torch.optim.LBFGS, torch.optim.SparseAdam)):
             return False
-        return not isinstance(self.torch, torch.optim.Muon) or parameter.ndim == 2
+        return parameter.ndim == 2 or not _is_muon(self.torch) or _has_vector(self._joined_group())
 
     def add(self, named: Sequence[tuple[str, torch.nn.Parameter]]) -> None:
         """Train these too: in a group of their own, or in the last one where an unknown scheduler counts the groups.
@@ -69,15 +70,15 @@ class HostOptimizer:
         if not named:
             return
         self._joined |= {parameter for _, parameter in named}
-        groups = self.torch.param_groups
+        joined = self._joined_group()
         if self._counted_elsewhere():
-            groups[-1]["params"].extend(parameter for _, parameter in named)
-            groups[-1].get("param_names", []).extend(name for name, _ in named)
-            moments.even_out(self.torch, groups[-1])
+            joined["params"].extend(parameter for _, parameter in named)
+            joined.get("param_names", []).extend(name for name, _ in named)
+            moments.even_out(self.torch, joined)
         else:
-            before = len(groups)
-            given = list(named) if "param_names" in groups[-1] else [parameter for _, parameter in named]
-            self.torch.add_param_group({**_alike(groups[-1]), "params": given})
+            before = len(self.torch.param_groups)
+            given = list(named) if "param_names" in joined else [parameter for _, parameter in named]
+            self.torch.add_param_group({**_alike(joined), "params": given})
             schedulers.extend(self._followed, before)
         self._announce([parameter for _, parameter in named])
 
@@ -95,12 +96,18 @@ class HostOptimizer:
                 del self.torch.param_groups[number]
                 schedulers.drop(self._followed, number)
 
+    def _joined_group(self) -> dict[str, Any]:
+        """The one that a fossil is trained as: the last, or in a Muon with vectors the last that it steps as AdamW."""
+        groups = self.torch.param_groups
+        held = [group for group in groups if _has_vector(group)] if _is_muon(self.torch) else []
+        return (held or groups)[-1]
+
     def _counted_elsewhere(self) -> bool:
         """Whether a scheduler that we do not know counts the groups."""
         return hasattr(self.torch.step, "_wrapped_by_lr_sched") and not self._followed
 
     def take_over(self, source: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]) -> None:
-        """Go on from the moments that a seed's optimizer has of these, which have joined last, where it can."""
+        """Go on from the moments that a seed's optimizer has of these, which have just joined, where it can."""
         if moments.hand_on(source, self.torch, parameters):
             moments.even_out(self.torch, self.torch.param_groups[-1])
 
@@ -132,6 +139,15 @@ class HostOptimizer:
     def close(self) -> None:
         """Leave the optimizer without a hook of ours."""
         self.overrides.close()
+
+
+def _is_muon(optimizer: torch.optim.Optimizer) -> bool:
+    """Torch's or anybody's: its step orthogonalises matrices, and raises over a vector."""
+    return any("Muon" in kind.__name__ for kind in type(optimizer).__mro__)
+
+
+def _has_vector(group: dict[str, Any]) -> bool:
+    return any(parameter.ndim < 2 for parameter in group["params"])
 
 
 def _alike(group: Group) -> Group:

@@ -179,6 +179,23 @@ async def test_what_does_not_open_is_counted_and_passed_over_and_the_first_of_it
     assert told["why"].startswith("message of 4 bytes")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_aggregate_of_a_sketch_that_can_not_be_read_is_refused(
+    kind: str, run: ScriptedRun, tmp_path: Path
+) -> None:
+    torn = aggregate(2, loss=[1.0, 2.0])
+    torn.metrics["loss"].sketch = torn.metrics["loss"].sketch[:-1]
+    await say(run, aggregate(1, loss=[1.0]), torn, aggregate(3, loss=[1.0]))
+
+    with capture_logs() as logs:
+        export = await exported(run, kind, tmp_path / "run.jsonl")
+
+    assert (export.num_refused, export.num_written) == (1, 2)
+    assert sequences(kind, tmp_path / "run.jsonl", run) == [1, 3]
+    [told] = [line for line in logs if line["event"] == "export.refused"]
+    assert "sketch of " in told["why"]
+
+
 async def test_a_second_exporter_of_one_file_is_refused(run: ScriptedRun, tmp_path: Path) -> None:
     with held(tmp_path, "run.jsonl"), pytest.raises(SettingError, match="no other exporter"):
         await exported(run, "jsonl", tmp_path / "run.jsonl")

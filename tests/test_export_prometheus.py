@@ -87,6 +87,19 @@ async def test_of_an_aggregate_without_its_sketches_no_bucket_below_the_maximum_
     assert figure(read, "esper_metric_loss_count") == 3
 
 
+async def test_an_aggregate_of_a_sketch_that_can_not_be_read_is_gone_past(run: ScriptedRun) -> None:
+    await scraped(run)  # what comes now is in no total
+    torn = aggregate(1, loss=[1.0, 2.0])
+    torn.metrics["loss"].sketch = torn.metrics["loss"].sketch[:-1]
+    await say(run, torn, aggregate(2, loss=[1.0]))
+
+    sink, export = await scraped(run)
+    _, anew = await scraped(run)
+
+    assert (export.num_refused, sink.figures.series["loss"].count) == (1, 1)
+    assert anew.num_refused == 0
+
+
 async def test_units_are_base_units(run: ScriptedRun) -> None:
     await say(run, aggregate(1, step_ms=[20.0, 40.0], memory_gb=[2.0], busy_percent=[30.0]))
 

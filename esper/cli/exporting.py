@@ -13,9 +13,11 @@ from prometheus_client.metrics_core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from esper.bus import connect, names, tail
+from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain
-from esper.leyline.seal import Opener
+from esper.leyline.seal import Opened, Opener
 from esper.narset import records, running, totals
+from esper.narset.sketch import read_sketch
 from esper.narset.units import in_base_unit, split_labels
 from esper.runtime.access import Access
 from esper.runtime.exporters.exposition import Exposed, Exposition, Kept, kept
@@ -37,7 +39,15 @@ async def exporting(found: Access, sink: Sink) -> AsyncIterator[Export]:
     async with connect.reader(found.redis_url) as reader, connect.writer(found.redis_url) as writer:
         await clock.look(writer)
         async with kept_right(clock, writer), found.kept_current():
-            yield Export(reader, stream, lambda sealed, entry_id: opener.open(sealed, entry_id, clock.now_ms()), sink)
+            yield Export(reader, stream, lambda sealed, at: readable(opener.open(sealed, at, clock.now_ms())), sink)
+
+
+def readable(opened: Opened) -> Opened:
+    """What a sink can take in whole. RefusedError where a sketch cannot be read: a seal says who wrote it, no more."""
+    if isinstance(opened.message, pb.AggregatedTelemetry):
+        for statistics in opened.message.metrics.values():
+            read_sketch(statistics.sketch)
+    return opened
 
 
 @contextmanager

@@ -20,6 +20,8 @@ from esper.tolaria.checkpoints.rank import RankState
 from esper.tolaria.checkpoints.store import Store
 from esper.tolaria.reduce import SeedReducer
 
+TO_GO_ON = "its run file needs `keys`: without them each start is another run"
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -51,7 +53,8 @@ def open_checkpoints(
     if signer.run_id != run_id:
         raise SettingError("keyring", f"for run {signer.run_id}", f"one for run {run_id}")
     if chosen.resume and not (folder / run_id).is_dir() and (others := sorted(_folders(folder))):
-        raise SettingError("resume", run_id, f"a run with checkpoints in {folder}: {', '.join(others)}")
+        expected = f"a run with checkpoints in {folder}: {', '.join(others)}"
+        raise SettingError("resume", run_id, f"{expected} ({TO_GO_ON}), or another folder")
     store = Store(folder / run_id / folder_of(place), signer, chosen.checkpoints_kept)
 
     def mean(value: float) -> float:

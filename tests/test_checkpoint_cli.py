@@ -40,6 +40,20 @@ def test_list_shows_one_line_each_newest_first(folder: Path) -> None:
     assert all(f"{RUN} rank 0 of 1  1 tensors" in line for line in lines)
 
 
+def test_those_of_a_run_that_has_ended_are_read_with_the_key_beside_its_log(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("ESPER_KEYRING", raising=False)
+    kept = folder / "runs" / RUN / "log"
+    kept.mkdir(parents=True)
+    (folder / "keyring.json").rename(kept / "keyring.json")
+
+    result = CliRunner().invoke(app, ["list", "kept"])
+
+    assert (result.exit_code, len(result.output.splitlines())) == (0, 2)
+
+
 def test_verify_says_why_one_does_not(folder: Path) -> None:
     status, lines = said(folder, "verify", "--json")
 

@@ -11,19 +11,22 @@ from typing import Annotated, Any
 
 import typer
 
-from esper.cli.options import AsJson
+from esper.cli.options import RUNS, AsJson
 from esper.errors import CheckpointError, EsperError, SettingError
 from esper.leyline.keys.rolekeys import RoleKeyring
 from esper.leyline.terminal_text import moment, printable
 from esper.runtime.history.checkpoint_keys import keyring_for
+from esper.runtime.history.logbook import KEYRING, LOG
 from esper.tolaria.checkpoints.keyed import KeyringSigner
 from esper.tolaria.checkpoints.manifest import Manifest
 from esper.tolaria.checkpoints.store import NAME, TENSORS, Store
 
 app = typer.Typer(name="checkpoints", no_args_is_help=True, help="List and verify checkpoints.")
 
+KEYRING_HELP = "A keyring of the run; default ESPER_KEYRING, the live run's, or that beside its log below ./runs."
+
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder given to attach(), or one below it.")]
-Keyring = Annotated[Path | None, typer.Option(help="A keyring of the run; default ESPER_KEYRING, or the live run's.")]
+Keyring = Annotated[Path | None, typer.Option(help=KEYRING_HELP)]
 NONE_VERIFIES = 1
 
 
@@ -112,9 +115,12 @@ def _keys(path: Path, given: Path | None) -> RoleKeyring:
     """Those given, or of the run that the folder is named after."""
     if given is not None:
         return RoleKeyring.load(given)
+    run = path.parent.parent.name
     try:
-        return keyring_for(path.parent.parent.name, os.environ)
+        return keyring_for(run, os.environ)
     except EsperError as error:
+        if (beside := RUNS / run / LOG / KEYRING).is_file():
+            return RoleKeyring.load(beside)
         raise SettingError("--keyring", "", f"a keyring of the run that made {path} ({error})") from error
 
 

@@ -234,6 +234,7 @@ async def test_a_seed_that_was_culled_by_hand_names_the_command_where_commands_c
     entry_id = await run.say("commands", Role.CONTROLLER, "ops", asked)
     done = pb.CommandReceipt(version=1, command_id="c1", entry_id=entry_id, worker="worker-0", step=300, world_size=2)
     done.status, done.stage = pb.ReceiptStatus.RECEIPT_APPLIED, pb.SeedLifecycleStage.SEED_STAGE_EMBARGOED
+    done.detail = "culled by command"
     await run.answer(done)
     await run.beat(3, embargoed("s0", since_step=300), workers=("worker-0",))
 

@@ -116,7 +116,7 @@ def reasons(picture: Picture, states: Sequence[pb.SeedState]) -> dict[str, str]:
     for state in states:
         moments, step = picture.seeds.of(state.seed_id).moments, state.stage_since_step
         if state.stage in GONE:
-            told[state.seed_id] = culled_for(moments, step) or culled_by(picture, state.seed_id, step)
+            told[state.seed_id] = culled_by(picture, state.seed_id, step) or culled_for(moments, step)
         elif step in picture.seeds.rollbacks:
             told[state.seed_id] = next((each.detail for each in moments if each.step == step and each.detail), "")
     return {seed: why for seed, why in sorted(told.items()) if why}
@@ -132,8 +132,9 @@ def culled_for(moments: Sequence[Moment], step: int) -> str:
 
 
 def culled_by(picture: Picture, seed_id: str, step: int) -> str:
-    """Which command culled it, where commands can be read."""
+    """Which command culled it, where commands can be read; of one at which its gate did, the gate says more."""
     for order in reversed(picture.orders.newest):
-        if order.seed_id == seed_id and any(a.step == step and a.stage in GONE for a in order.outcomes.values()):
+        ends = (answer for answer in order.outcomes.values() if answer.step == step and answer.stage in GONE)
+        if order.seed_id == seed_id and order.refusal is None and any(ends):
             return f"by command {order.command_id} of {order.producer}"
     return ""

@@ -93,6 +93,9 @@ def _close(content: dict[str, Any], path: Path, as_json: bool) -> None:
     console = Console(stderr=as_json)
     console.print(closing_table(content))
     console.print(kept, highlight=False, soft_wrap=True, markup=False)
+    if content["ok"]:
+        report = f"its report as a page: esper report {path.parent}"
+        console.print(report, highlight=False, soft_wrap=True, markup=False)
 
 
 async def _played(run: DemoRun, seen: Watcher, console: Console, seconds: float) -> str:

@@ -181,6 +181,16 @@ def test_it_shows_the_run_as_it_goes(demo: Demo) -> None:
         assert word in demo.said
 
 
+def test_it_says_last_how_its_report_is_written(demo: Demo) -> None:
+    words = demo.said.splitlines()[-1].partition("esper ")[2].split()
+    done = Esper(demo.place, *words, "--out", demo.place / "report.html")
+    try:
+        assert done.ended() == 0, done.text
+    finally:
+        done.kill()
+    assert demo.summary["run"] in (demo.place / "report.html").read_text()
+
+
 def test_its_log_is_sound_and_replayed_comes_to_the_same_parameters(demo: Demo) -> None:
     told = []
     for command in ("verify", "replay"):

@@ -42,7 +42,7 @@ _Opt = pb.OptimizerCommandType
 
 
 class Controller:
-    """One controller of one run. A method named after an operation returns once its command is published."""
+    """One controller of one run, made by `connect`. A method named after an operation returns once it is published."""
 
     def __init__(self, run_id: str, dispatch: Dispatch, observer: Observer, ledger: Ledger) -> None:
         self.run_id, self.observer = run_id, observer

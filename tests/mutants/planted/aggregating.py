@@ -15,14 +15,14 @@ MUTANTS = (
     Mutant(
         "windows_of_packets_are_not_kept_with_the_aggregate",
         "esper/runtime/aggregator/loop.py",
-        "settlement.put(self.place.record, self.tier.changed())",
+        "settlement.put(self.target.record, self.tier.changed())",
         "self.tier.changed()",
         ("tests/test_aggregation_exact.py::test_packets_sent_again_in_another_frame_count_once_also_after_a_restart",),
     ),
     Mutant(
         "two_aggregators_overwrite_each_others_record",
         "esper/runtime/aggregator/loop.py",
-        "settlement.expect(self.place.record, VERSION, expected)",
+        "settlement.expect(self.target.record, VERSION, expected)",
         "pass",
         ("tests/test_aggregation_exact.py::test_three_aggregators_of_one_region_fold_each_packet_once",),
     ),

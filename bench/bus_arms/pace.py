@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bus_arms.ours import noting, reading
-from bus_arms.streams import CONSUMER, GROUP, check_handled, plain
+from bus_arms.streams import CONSUMER, GROUP, check_handled, plain, server_forks as server_forks
 from bus_arms.traffic import BATCH, KEY, RUN, SEALED_BY, message, number_and_time, opener, sealer
 from esper.bus import connect, names
 from esper.bus.group.consumer import Pace
@@ -148,12 +148,6 @@ async def drain(url: str, directory: str, seconds: float) -> int:
             inbox, await reading(opener(directory, "packet", ReplayGuard()), writer), noting(met), Outbox(writer)
         )
     return len(met)
-
-
-async def server_forks(url: str, directory: str) -> int:
-    """How often the server has forked to rewrite its AOF: it stands still meanwhile, and the child wants a core."""
-    async with plain(url) as redis:
-        return int((await redis.info("stats"))["total_forks"])
 
 
 async def ran_and_waited_s(url: str, directory: str, of_server: bool = False) -> list[float]:

@@ -34,6 +34,12 @@ async def fill(url: str, stream: str, bodies: Sequence[bytes]) -> None:
         await redis.xgroup_create(stream, GROUP, id="0", mkstream=True)
 
 
+async def server_forks(url: str, directory: str) -> int:
+    """How often the server has forked to rewrite its AOF: it stands still meanwhile, and the child wants a core."""
+    async with plain(url) as redis:
+        return int((await redis.info("stats"))["total_forks"])
+
+
 async def check_consumed(url: str, stream: str, handled: Sequence[object], num: int) -> None:
     """Each message handled once and acknowledged, or SliceError; then the stream goes."""
     async with plain(url) as redis:

@@ -36,10 +36,12 @@ def quiet(session: Session) -> None:
         session.report.aim(QUIET, name, "p99", 5.0)
 
 
-def between_two(session: Session, listen: str, send: str, what: str, seconds: float) -> list[float]:
+def between_two(
+    session: Session, listen: str, send: str, what: str, seconds: float, per_s: int = PER_SECOND
+) -> list[float]:
     """Milliseconds of each message of a slice."""
     session.ask("pace:sender", "prepare")
-    given = {"what": what, "num": int(seconds * PER_SECOND), "seconds": seconds}
+    given = {"what": what, "num": int(seconds * per_s), "seconds": seconds}
     session.tell("pace:listener", listen, **given)
     session.ask("pace:sender", "listening")
     session.ask("pace:sender", send, **given)

@@ -7,6 +7,7 @@ from functools import partial
 
 from bus_arms import limit
 from bus_arms.peers import PEERS
+from bus_rows.latency import between_two
 from bus_rows.served import served
 from bus_rows.session import Session, joined
 from esper.bench.effort import Effort
@@ -70,12 +71,7 @@ def _rate(session: Session, module: str, what: str, num: int) -> float:
 
 def _between(session: Session, bare: str, what: str, seconds: float) -> list[float]:
     """Seconds of each message between two processes of ours, or of the bare client."""
-    session.ask("pace:sender", "prepare")
-    given = {"what": what, "num": int(seconds * PER_S), "seconds": seconds}
-    session.tell("pace:listener", f"{bare}listen", **given)
-    session.ask("pace:sender", "listening")
-    session.ask("pace:sender", f"{bare}send", **given)
-    return [float(each) / MS for each in session.answer("pace:listener")]
+    return [each / MS for each in between_two(session, f"{bare}listen", f"{bare}send", what, seconds, PER_S)]
 
 
 def _peer(session: Session, module: str, seconds: float) -> list[float]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from bus_arms.streams import ADD, SliceError, plain
+from bus_arms.streams import ADD, SliceError, plain, server_forks as server_forks
 from esper.leyline import contracts as pb
 from esper.leyline.envelope import unpack
 from telemetry_arms.traffic import DEAD, GLOBAL, REGIONAL, TELEMETRY, TOTALS, WINDOWS
@@ -91,9 +91,3 @@ async def behind(url: str, directory: str, num: int, patience_s: float) -> None:
     ends = time.monotonic() + patience_s
     while time.monotonic() < ends and await unread(url, directory) < num:
         await asyncio.sleep(LOOK_EVERY_S)
-
-
-async def rewrites(url: str, directory: str) -> int:
-    """How often the server has begun to write its log anew, which takes a fork and a core."""
-    async with plain(url) as redis:
-        return int((await redis.info("stats"))["total_forks"])

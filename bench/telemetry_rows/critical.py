@@ -20,10 +20,10 @@ def measure(session: Session) -> None:
     taken: dict[str, list[float]] = {arm: [] for arm in WATCHERS}
     left = list[int]()
     with tiers(session, ROW):
-        before = int(session.ask(STREAMS, "rewrites"))
+        before = int(session.ask(STREAMS, "server_forks"))
         for at in range(num_slices):
             left.append(one_slice(session, at, taken))
-        rewrites = int(session.ask(STREAMS, "rewrites")) - before
+        rewrites = int(session.ask(STREAMS, "server_forks")) - before
     session.report.add_arms(ROW, taken, "ms")
     session.report.add(ROW, "unread frames after each slice, fewest", "count", min(left), "frames", num_slices)
     session.report.add(ROW, "rewrites of the server's log meanwhile", "count", rewrites, "forks", num_slices)

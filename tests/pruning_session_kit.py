@@ -17,7 +17,7 @@ from esper.leyline.validate.commands import adaptation_command
 from esper.leyline.validate.messages import validate
 from esper.session import Session
 from esper.session.exchange import Exchange
-from esper.session.options import Place
+from esper.session.options import WorkerIdentity
 from esper.session.rank_status import RankStatus
 from esper.tamiyo.judge import Judge
 from esper.tamiyo.world import Catalogue, World
@@ -61,8 +61,8 @@ class Ranks:
         fossils, pruner = FossilGradients(reducer.mean), Pruning(host, pruning, reduce=reducer.mean)
         states = TrainingStates(Snapshots(host, optimizers), executor, fossils, pruner)
         steering = Steering(name, executor, optimizers, states, fossils, time.time_ns, pruner)
-        boundary, rows, place = Boundary(), Rows(incarnation=1), Place(name, "r0", int(name[-1]), 2)
-        status = RankStatus(place, host, ["body"], "", executor, optimizers, states, steering, boundary, rows)
+        boundary, rows, identity = Boundary(), Rows(incarnation=1), WorkerIdentity(name, "r0", int(name[-1]), 2)
+        status = RankStatus(identity, host, ["body"], "", executor, optimizers, states, steering, boundary, rows)
         return Session(status, Said(None, boundary, rows), optimizer, "r", pruner)
 
     def decide(self, *asked: pb.AdaptationCommand) -> list[list[pb.CommandReceipt]]:

@@ -26,7 +26,7 @@ from esper.runtime.history.logbook import opened, read_file
 from esper.runtime.history.retrace import plans
 from esper.session import Session
 from esper.session.joining import Joining
-from esper.session.options import Place, SessionOptions
+from esper.session.options import SessionOptions, WorkerIdentity
 from esper.tolaria.state.digest import parameter_digest
 
 RUN = "earlier-00c0ffee"
@@ -80,8 +80,8 @@ def joined(recorded: Path) -> tuple[Session, torch.optim.Optimizer]:
         required=False,
         environment={"ESPER_KEYRING": str(recorded / "worker.json")},
     )
-    place = Place.of(chosen, 0, 1)
-    joining = Joining(host, optimizer, ["hidden", "head"], None, chosen, place, RUN)
+    identity = WorkerIdentity.of(chosen, 0, 1)
+    joining = Joining(host, optimizer, ["hidden", "head"], None, chosen, identity, RUN)
     return joining.session(None, BLUEPRINTS), optimizer
 
 

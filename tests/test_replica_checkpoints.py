@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from esper.session.checkpointing import folder_of
-from esper.session.options import Place
+from esper.session.options import WorkerIdentity
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from esper.session.options import Place
     ],
 )
 def test_a_rank_has_its_number_and_a_replica_its_name(name: str, rank: int, world_size: int, folder: str) -> None:
-    assert folder_of(Place(name, "r0", rank, world_size)) == folder
+    assert folder_of(WorkerIdentity(name, "r0", rank, world_size)) == folder

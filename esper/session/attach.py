@@ -19,7 +19,7 @@ from esper.runtime import notify, printing
 from esper.runtime.beside.link import WORLD_SIZE, Link, await_ready
 from esper.session.host_hooks import require_unsteered
 from esper.session.joining import HeldOut, Joining
-from esper.session.options import Options, Place, SessionOptions
+from esper.session.options import Options, SessionOptions, WorkerIdentity
 from esper.session.replay_link import ReplayLink, ReplayPlace
 from esper.session.session import Session
 from esper.session.sharding_check import (
@@ -71,12 +71,12 @@ def attach(
     require_unsteered(bare(optimizer))
     tell_foreign(model, bare(optimizer))
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    place = Place.of(chosen, rank, world_size)
+    identity = WorkerIdentity.of(chosen, rank, world_size)
     with ExitStack() as undo:
-        link, run_id, chosen = _linked(place, run, chosen)
+        link, run_id, chosen = _linked(identity, run, chosen)
         if link is not None:
             undo.callback(link.close)  # unless all of what follows is in order
-        session = Joining(model, bare(optimizer), sites, holdout, chosen, place, run_id).session(link, blueprints)
+        session = Joining(model, bare(optimizer), sites, holdout, chosen, identity, run_id).session(link, blueprints)
         undo.pop_all()
     notify.ready()
     return session
@@ -122,26 +122,28 @@ def bare(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     return optimizer
 
 
-def _linked(place: Place, run: str, chosen: SessionOptions) -> tuple[Link | ReplayLink | None, str, SessionOptions]:
+def _linked(
+    identity: WorkerIdentity, run: str, chosen: SessionOptions
+) -> tuple[Link | ReplayLink | None, str, SessionOptions]:
     """To a runtime; on a replay to its plan, with checkpoints of its own."""
     replay = ReplayPlace.of(os.environ)
     if replay is None:
-        return *_start_runtime(place, run, chosen), chosen
-    plan = replay.plan(place.rank)
-    if plan.world_size != place.world_size:
-        raise SettingError("number of ranks", place.world_size, f"{plan.world_size}, as in the run that is replayed")
+        return *_start_runtime(identity, run, chosen), chosen
+    plan = replay.plan(identity.rank)
+    if plan.world_size != identity.world_size:
+        raise SettingError("number of ranks", identity.world_size, f"{plan.world_size}, as in the run that is replayed")
     torch.set_num_threads(plan.num_threads)
     environment = {**chosen.environment, "ESPER_KEYRING": str(replay.keyring)}
     folder = None if chosen.checkpoints is None else replay.checkpoints
     chosen = dataclasses.replace(chosen, resume=False, checkpoints=folder, environment=environment)
-    return ReplayLink(plan, replay.report_file(place.rank)), plan.run_id, chosen
+    return ReplayLink(plan, replay.report_file(identity.rank)), plan.run_id, chosen
 
 
-def _start_runtime(place: Place, run: str, options: SessionOptions) -> tuple[Link | None, str]:
-    environment = dict(os.environ) | {"ESPER_NAME": place.name, "ESPER_REGION": place.region}
+def _start_runtime(identity: WorkerIdentity, run: str, options: SessionOptions) -> tuple[Link | None, str]:
+    environment = dict(os.environ) | {"ESPER_NAME": identity.name, "ESPER_REGION": identity.region}
     if run:
         environment["ESPER_RUN"] = run
-    environment |= {**options.environment, WORLD_SIZE: str(place.world_size)}
+    environment |= {**options.environment, WORLD_SIZE: str(identity.world_size)}
     if not (options.required or environment.get("ESPER_RUN")):
         log.warning("training.unsteered", reason="no run is named, neither to attach() nor in ESPER_RUN")
         return None, "unsteered"

@@ -13,7 +13,7 @@ import torch
 from esper.errors import SettingError
 from esper.kasmina.pruning.pruner import Pruning
 from esper.runtime.history.checkpoint_keys import key_file_for
-from esper.session.options import Place, SessionOptions
+from esper.session.options import SessionOptions, WorkerIdentity
 from esper.tolaria.checkpoints.checkpoints import Checkpoints
 from esper.tolaria.checkpoints.keyed import KeyringSigner
 from esper.tolaria.checkpoints.rank import RankState
@@ -36,7 +36,7 @@ class Part:
 
 
 def open_checkpoints(
-    chosen: SessionOptions, place: Place, run_id: str, state: RankState, reducer: SeedReducer
+    chosen: SessionOptions, identity: WorkerIdentity, run_id: str, state: RankState, reducer: SeedReducer
 ) -> Checkpoints | None:
     """Those of this rank, in a folder of its own below the run's; None where no place for them was given.
 
@@ -55,17 +55,17 @@ def open_checkpoints(
     if chosen.resume and not (folder / run_id).is_dir() and (others := sorted(_folders(folder))):
         expected = f"a run with checkpoints in {folder}: {', '.join(others)}"
         raise SettingError("resume", run_id, f"{expected} ({TO_GO_ON}), or another folder")
-    store = Store(folder / run_id / folder_of(place), signer, chosen.checkpoints_kept)
+    store = Store(folder / run_id / folder_of(identity), signer, chosen.checkpoints_kept)
 
     def mean(value: float) -> float:
         return float(reducer.mean(torch.tensor(value, dtype=torch.float64, device="cpu")))
 
-    return Checkpoints(state, store, signer, chosen.checkpoint_every, place.rank, place.world_size, mean)
+    return Checkpoints(state, store, signer, chosen.checkpoint_every, identity.rank, identity.world_size, mean)
 
 
-def folder_of(place: Place) -> str:
+def folder_of(identity: WorkerIdentity) -> str:
     """Of a rank by its number; of one of several workers in no process group, which are all of rank 0, by its name."""
-    return f"rank-{place.rank}" if place.world_size > 1 or place.name == "worker-0" else place.name
+    return f"rank-{identity.rank}" if identity.world_size > 1 or identity.name == "worker-0" else identity.name
 
 
 def _folders(folder: Path) -> list[str]:

@@ -31,7 +31,7 @@ from esper.session.checkpointing import Part, open_checkpoints
 from esper.session.exchange import Exchange
 from esper.session.heldout import held_out
 from esper.session.loop_state import LoopState
-from esper.session.options import Place, SessionOptions
+from esper.session.options import SessionOptions, WorkerIdentity
 from esper.session.rank_status import RankStatus
 from esper.session.replay_link import ReplayLink
 from esper.session.rulings import steering_of
@@ -72,7 +72,7 @@ class Joining:
     sites: Sequence[str]
     holdout: HeldOut | None
     chosen: SessionOptions
-    place: Place
+    identity: WorkerIdentity
     run_id: str
 
     def session(self, link: Link | ReplayLink | None, blueprints: Mapping[str, Blueprint]) -> Session:
@@ -80,7 +80,7 @@ class Joining:
 
         Where it fails model and optimizer are left to themselves.
         """
-        group = _own_group(self.chosen.patience_s()) if self.place.world_size > 1 else None
+        group = _own_group(self.chosen.patience_s()) if self.identity.world_size > 1 else None
         reducer = SeedReducer(group)
         with ExitStack() as undo:
             executor = self._executor(reducer, blueprints)
@@ -88,7 +88,7 @@ class Joining:
             session = self._joined(link, executor, reducer)
             undo.pop_all()
             undo.callback(session.abandon)
-            checkpoints = open_checkpoints(self.chosen, self.place, self.run_id, self._state(session), reducer)
+            checkpoints = open_checkpoints(self.chosen, self.identity, self.run_id, self._state(session), reducer)
             resumed = session.keep(checkpoints, resume=self.chosen.resume)
             if resumed and group is not None:
                 mend_parted(session.status, group)
@@ -97,7 +97,7 @@ class Joining:
         return session
 
     def _joined(self, link: Link | ReplayLink | None, executor: Executor, reducer: SeedReducer) -> Session:
-        boundary, rows = Boundary(is_in_group=self.place.world_size > 1), Rows(incarnation=secrets.randbits(63))
+        boundary, rows = Boundary(is_in_group=self.identity.world_size > 1), Rows(incarnation=secrets.randbits(63))
         executor.on_breaker(partial(tell_opened, rows))
         executor.on_filling(partial(tell_filling, rows))
         breaker = executor.breakers["teacher"]
@@ -110,9 +110,9 @@ class Joining:
         fossils, pruning = FossilGradients(mean, host, tensors_in, ddp), self._pruning(reducer)
         states = TrainingStates(Snapshots(self.model, optimizers), executor, fossils, pruning)
         steer = steering_of(link, executor)
-        steering = steer(self.place.name, executor, optimizers, states, fossils, time.time_ns, pruning)
+        steering = steer(self.identity.name, executor, optimizers, states, fossils, time.time_ns, pruning)
         status = RankStatus(
-            self.place,
+            self.identity,
             self.model,
             executor.sites,
             self.chosen.data,

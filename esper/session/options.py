@@ -104,8 +104,8 @@ class Options(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where this process stands in its run."""
+class WorkerIdentity:
+    """Which worker of its run this process is."""
 
     name: str
     region: str
@@ -113,7 +113,7 @@ class Place:
     world_size: int
 
     @classmethod
-    def of(cls, options: SessionOptions, rank: int, world_size: int) -> Place:
+    def of(cls, options: SessionOptions, rank: int, world_size: int) -> WorkerIdentity:
         """Arguments win over the environment, and there what is said of this rank alone over what is said to all."""
         name = options.name or os.environ.get("ESPER_NAME") or f"worker-{rank}"
         regions = os.environ.get("ESPER_REGIONS", "").split(",")

@@ -12,7 +12,7 @@ import torch
 from esper.kasmina.executor import Executor
 from esper.leyline import contracts as pb
 from esper.leyline.validate.bounds import NAME_BYTES, NUM_NUMBERS
-from esper.session.options import Place
+from esper.session.options import WorkerIdentity
 from esper.tolaria.boundary import Boundary
 from esper.tolaria.optimizers.optimizers import Optimizers
 from esper.tolaria.rows.plain import Value
@@ -28,7 +28,7 @@ from esper.tolaria.steering import Steering
 class RankStatus:
     """Reads the training state and changes nothing. Positions (`step`, `epoch`) are those of the next step to begin."""
 
-    place: Place
+    identity: WorkerIdentity
     model: torch.nn.Module
     sites: list[str]
     data: str
@@ -48,11 +48,11 @@ class RankStatus:
     def __post_init__(self) -> None:
         self._always = pb.Heartbeat(
             version=1,
-            worker=self.place.name,
+            worker=self.identity.name,
             incarnation=self.rows.incarnation,
-            rank=self.place.rank,
-            world_size=self.place.world_size,
-            region=self.place.region,
+            rank=self.identity.rank,
+            world_size=self.identity.world_size,
+            region=self.identity.region,
             sites=self.sites,
             blueprints=[blueprint.manifest() for blueprint in self.executor.kernels.blueprints.values()],
         )
@@ -86,7 +86,7 @@ class RankStatus:
             version=1,
             round=proposal.round,
             roster_generation=proposal.roster_generation,
-            worker=self.place.name,
+            worker=self.identity.name,
             step=step,
             epoch=epoch,
             held=hold.held,
@@ -106,7 +106,7 @@ class RankStatus:
     def sample(self, commit: pb.BarrierCommit, step: int) -> None:
         """Take evidence where a round took effect, before `step`, the same for all ranks: for the next vote."""
         self.gradients.ask(commit.round, step)
-        is_due = self.place.world_size > 1 and not commit.digests_compared
+        is_due = self.identity.world_size > 1 and not commit.digests_compared
         self.settled = (commit.round, parameter_digest(self.weights())) if is_due else (0, b"")
 
     def values(self, loss: torch.Tensor | float | None, step_ms: float) -> dict[str, Value]:
@@ -121,7 +121,7 @@ class RankStatus:
     def report(self, steps: int, epochs: int) -> pb.WorkerReport:
         """What is left to say at the end."""
         return pb.WorkerReport(
-            worker=self.place.name,
+            worker=self.identity.name,
             steps=steps,
             epochs=epochs,
             parameter_digest=strong_digest(self.weights()),

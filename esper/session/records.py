@@ -71,13 +71,13 @@ def _record(
     judged: pb.RoundJudged | None = None,
     ended: pb.RunEnded | None = None,
 ) -> pb.RunRecord:
-    place = status.place
+    identity = status.identity
     return pb.RunRecord(
         version=1,
-        worker=place.name,
+        worker=identity.name,
         incarnation=status.rows.incarnation,
-        rank=place.rank,
-        world_size=place.world_size,
+        rank=identity.rank,
+        world_size=identity.world_size,
         began=began,
         judged=judged,
         ended=ended,

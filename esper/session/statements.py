@@ -57,7 +57,7 @@ class StatementQueue:
 
     def orders_carried_out(self) -> None:
         """Tell of seeds that have ended since; from rank 0, as every rank has the same verdicts."""
-        if self._status.place.rank:
+        if self._status.identity.rank:
             return
         reports = [one for seed in self._status.executor.reports() if (one := field_report(seed)) is not None]
         for report in reports:
@@ -100,7 +100,7 @@ class StatementQueue:
         first = next(status.model.parameters(), None)
         return pb.SystemStatePacket(
             version=1,
-            packet_id=f"{status.place.name[:40]}/{epoch}",
+            packet_id=f"{status.identity.name[:40]}/{epoch}",
             current_epoch=epoch,
             global_step=step - 1,
             validation_accuracy=notes.get("accuracy", math.nan),
@@ -110,7 +110,7 @@ class StatementQueue:
             hardware_context=hardware_context(torch.device("cpu") if first is None else first.device),
             training_metrics=dict(islice(chain(measured.items(), notes.items()), MOST_METRICS)),
             seed_states=status.seed_states(),
-            source_subsystem=status.place.name,
+            source_subsystem=status.identity.name,
             training_run_id=self._run_id,
             experiment_name=self._run_id.rpartition("-")[0] or self._run_id,
         )

@@ -73,12 +73,12 @@ class Telling:
 
     def outcomes(self, round_: int, outcomes: Sequence[pb.CommandReceipt]) -> None:
         """What became of the requests of a round's commit, on the run's record, by rank 0: every rank has the same."""
-        if outcomes and self.status.place.rank == 0:
+        if outcomes and self.status.identity.rank == 0:
             self.exchange.put_on_record(pb.ToRuntime(record=records.judged(self.status, round_, outcomes)))
 
     def importance(self, requests: Sequence[pb.StructuralPruningRequest], step: int, epoch: int) -> None:
         """In a heartbeat each, from rank 0: every rank has the same."""
-        for request in requests if self.status.place.rank == 0 else ():
+        for request in requests if self.status.identity.rank == 0 else ():
             heartbeat = self.status.heartbeat(step, epoch)
             heartbeat.pruning.CopyFrom(request)
             self.exchange.say(pb.ToRuntime(heartbeat=heartbeat))

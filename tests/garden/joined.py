@@ -21,7 +21,7 @@ from esper.leyline.keys.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from esper.session import Session
 from esper.session.joining import Joining
-from esper.session.options import Place, SessionOptions
+from esper.session.options import SessionOptions, WorkerIdentity
 from tests.garden import further
 from tests.garden.besides import Several
 from tests.garden.hosts import each_loss
@@ -79,7 +79,7 @@ def joined(plan: Plan, loop: Loop, folder: Path | None, *, resume: bool = False)
     options |= _wide_options(plan, loop, folder)
     chosen = SessionOptions.of(options | {"resume": resume})
     loss = (holdout, lambda outputs, _: each_loss(outputs))
-    joining = Joining(loop.host, loop.optimizer, kind.sites, loss, chosen, Place.of(chosen, 0, 1), RUN)
+    joining = Joining(loop.host, loop.optimizer, kind.sites, loss, chosen, WorkerIdentity.of(chosen, 0, 1), RUN)
     run = joining.session(None, ALL)
     if plan.is_ahead and not resume and run.checkpoints is not None:
         run.checkpoints.clock_ns = lambda: time.time_ns() + AHEAD_NS

@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from esper.errors import CheckpointError, TrainingError
 from esper.leyline import contracts as pb
 from esper.session import joining
-from esper.session.options import Place, SessionOptions
+from esper.session.options import SessionOptions, WorkerIdentity
 from esper.tolaria.checkpoints.store import Store
 from esper.tolaria.state.digest import parameter_digest
 from tests.garden.joined import RUN, Lenient, acted, keyring_at
@@ -76,9 +76,9 @@ class Rank:
             }
         )
         holdout = [(torch.randn(8, 4), torch.zeros(8))], self.loss
-        place = Place.of(chosen, rank, WORLD_SIZE)
+        identity = WorkerIdentity.of(chosen, rank, WORLD_SIZE)
         sites = ["body", "extra"]
-        self.run = joining.Joining(self.ddp, self.optimizer, sites, holdout, chosen, place, RUN).session(None, ALL)
+        self.run = joining.Joining(self.ddp, self.optimizer, sites, holdout, chosen, identity, RUN).session(None, ALL)
         self.run.executor.rulings = Lenient(self.run.executor.rulings)
         self.raises_over_holdout = False
 

@@ -9,7 +9,7 @@ import torch
 
 from esper.session import Session
 from esper.session.joining import Joining
-from esper.session.options import Place, SessionOptions
+from esper.session.options import SessionOptions, WorkerIdentity
 from tests.garden.hosts import each_loss
 from tests.garden.joined import RUN, Lenient, keyring_at
 from tests.garden.odd import ALL
@@ -40,9 +40,9 @@ def joined(plan: Plan, script: Script, folder: Path, *, resume: bool = False) ->
         name = f"worker-{script.rank}"
         options["teachers"] = plan.taught.source(plan.kind, folder / "teachers", name, is_live=True)
     chosen = SessionOptions.of(options | {"resume": resume})
-    place = Place.of(chosen, script.rank, plan.more.world_size)
+    identity = WorkerIdentity.of(chosen, script.rank, plan.more.world_size)
     loss = (holdout, lambda outputs, _: each_loss(outputs))
-    run = Joining(script.model, script.optimizer, script.kind.sites, loss, chosen, place, RUN).session(None, ALL)
+    run = Joining(script.model, script.optimizer, script.kind.sites, loss, chosen, identity, RUN).session(None, ALL)
     if plan.sharing.way == "ddp after":
         script.wrap()
     if plan.taught is not None:

@@ -111,7 +111,7 @@ class Taught:
 
     def arrive(self, run: Session) -> None:
         """Before a step: whether what is on its way to this rank comes now."""
-        worker, step = run.status.place.name, run.step_number
+        worker, step = run.status.identity.name, run.step_number
         assert run.teachers is not None and isinstance(run.teachers.source, Awaited)
         source, dice = run.teachers.source, Random(f"arrives {self.seed} {worker} {step}")
         if self.lacks.get(worker) == "goes" and step > 20:

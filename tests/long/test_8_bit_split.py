@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from esper.kernels.blueprints import BLUEPRINTS
 from esper.session import Session
 from esper.session.joining import Joining
-from esper.session.options import Place, SessionOptions
+from esper.session.options import SessionOptions, WorkerIdentity
 from tests.checkpoint_kit import RUN, keyring
 from tests.seed_kit import Host, equal, new_host
 from tests.session_kit import train
@@ -58,7 +58,7 @@ class Trained:
             required=False,
             environment={"ESPER_KEYRING": str(folder / "worker.json")},
         )
-        joining = Joining(self.host, self.optimizer, ["body"], None, chosen, Place.of(chosen, 0, 1), RUN)
+        joining = Joining(self.host, self.optimizer, ["body"], None, chosen, WorkerIdentity.of(chosen, 0, 1), RUN)
         self.run: Session = joining.session(None, BLUEPRINTS)
 
     def train(self, num_steps: int) -> None:

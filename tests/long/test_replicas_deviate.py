@@ -104,7 +104,7 @@ def test_a_rank_that_reduces_its_gradients_otherwise_is_named_though_weights_are
 def test_ranks_that_vote_at_different_steps_again_name_it_by_what_they_held_where_the_first_round_took_effect() -> None:
     made = replicas(3)
     for rank, (host, run) in enumerate(made):
-        run.status.place = dataclasses.replace(run.status.place, world_size=len(made))
+        run.status.identity = dataclasses.replace(run.status.identity, world_size=len(made))
         if rank == 2:
             flip_a_bit(next(host.parameters()), 7)
         order(run)  # of a round in which no digests were compared

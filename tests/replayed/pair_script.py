@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 
 from esper.session import Session
 from esper.session.joining import Joining
-from esper.session.options import Place, SessionOptions
+from esper.session.options import SessionOptions, WorkerIdentity
 from esper.session.replay_link import ReplayLink
 from tests.garden import marks
 from tests.garden.hosts import each_loss
@@ -126,9 +126,9 @@ class Trainee:
             options |= {"checkpoints": checkpoints, "checkpoint_every": plan.checkpoints}
         options["environment"] = {"ESPER_KEYRING": str(self.keyring)}
         chosen = SessionOptions.of(options | {"resume": is_live and plan.checkpoints > 0, "name": self.name})
-        place = Place.of(chosen, self.number, plan.num)
+        identity = WorkerIdentity.of(chosen, self.number, plan.num)
         loss = (holdout, lambda outputs, _: each_loss(outputs))
-        joining = Joining(script.model, script.optimizer, script.kind.sites, loss, chosen, place, self.run_id)
+        joining = Joining(script.model, script.optimizer, script.kind.sites, loss, chosen, identity, self.run_id)
         run = joining.session(link, ALL)  # type: ignore[arg-type]
         if shared.sharing.way == "ddp after":
             script.wrap()

@@ -15,7 +15,7 @@ from esper.kernels.split import own_part, placed
 from esper.leyline import contracts as pb
 from esper.session import Session
 from esper.session.joining import Joining
-from esper.session.options import Place, SessionOptions
+from esper.session.options import SessionOptions, WorkerIdentity
 from esper.session.replay_link import ReplayLink
 from esper.session.rulings import RecordedRulings
 from tests.garden import course, marks
@@ -71,7 +71,7 @@ def join(
         options["teachers"] = plan.taught.source(plan.kind, folder.parent / "teachers", name, is_live=is_live)
     chosen = SessionOptions.of(options)
     loss = (holdout, lambda outputs, _: each_loss(outputs))
-    joining = Joining(loop.host, loop.optimizer, kind.sites, loss, chosen, Place.of(chosen, 0, 1), run_id)
+    joining = Joining(loop.host, loop.optimizer, kind.sites, loss, chosen, WorkerIdentity.of(chosen, 0, 1), run_id)
     return joining.session(link, ALL)  # type: ignore[arg-type]
 
 

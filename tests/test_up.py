@@ -240,6 +240,18 @@ async def test_what_never_trained_a_step_is_given_up_with_the_number_of_its_star
     assert sentence(given_up) == told
 
 
+async def test_what_ends_by_itself_says_so_where_it_was_never_ready(tmp_path: Path) -> None:
+    said = Said()
+
+    await unit(tmp_path, said, "trainer", "exit 0", tells_ready=True, may_end=True).tend()
+    await unit(tmp_path, said, "script", "exit 0", may_end=True).tend()
+
+    assert [sentence({"event": event, **facts}) for event, facts in said.events if event == "process.done"] == [
+        "trainer has ended by itself without having been ready, as a trainer is once attach() has joined it",
+        "script is done",
+    ]
+
+
 async def test_starts_that_somebody_asked_for_are_among_those_in_which_it_was_not_ready(tmp_path: Path) -> None:
     said = Said()
     never = unit(tmp_path, said, "trainer", "exit 3", tells_ready=True)

@@ -42,6 +42,7 @@ from esper.view.picture import Picture
 DONE, FAILED = 0, 1
 LOOK_S = 0.1
 AGAIN_S = 1.0
+DEATHS = ("process.died", "process.given_up")
 STAY = "loginctl enable-linger keeps it, or another XDG_RUNTIME_DIR"
 MOST_CHARACTERS = 400
 """Of a line that a process has said last."""
@@ -146,7 +147,7 @@ class Keeper:
             async for note in notes:
                 words = last_word(note, run.local.logs)
                 self._say(sentence(note) + words)
-                if self._is_awaited and note["event"] in ("process.died", "process.given_up"):
+                if self._is_awaited and (note["event"] in DEATHS or note.get("ever_ready") is False):
                     self._complain(f"{sentence(note)}; see {run.local.logs}{words}")
 
     async def _announce(self, run: Fleet, crew: Crew) -> None:
@@ -239,6 +240,8 @@ def _said(note: dict[str, Any]) -> str:
             return f"redis is not started: {why}"
         case {"event": "tier.unsettled", "tier": tier, "why": why}:
             return f"what was on its way to the {tier} tier has not come through: {why}"
+        case {"event": "process.done", "unit": unit, "ever_ready": False}:
+            return f"{unit} has ended by itself without having been ready, as a trainer is once attach() has joined it"
         case {"event": "process.started", "unit": unit}:
             return f"{unit} is started"
         case {"event": event, "unit": unit}:

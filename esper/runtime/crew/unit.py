@@ -204,7 +204,7 @@ class Unit:
         """What comes of an end that nobody has asked for; waits until the next start where there is one."""
         self.last_end = said(code) if self._unstarted is None else str(self._unstarted)
         if code == 0 and self.plan.may_end and self._unstarted is None:
-            self._is_now(State.DONE)
+            self._is_now(State.DONE, ever_ready=self._was_ready)
             return False
         delay_s = self.restarts.died(time.monotonic())
         if delay_s is None:
@@ -257,11 +257,11 @@ class Unit:
             with contextlib.suppress(OSError):
                 self.plan.stop_file.unlink()
 
-    def _is_now(self, state: State) -> None:
+    def _is_now(self, state: State, **facts: Any) -> None:
         if state is not self.state:
             self.state = state
             if state is not State.STARTING:
-                self._say(f"process.{state}", unit=self.plan.name)
+                self._say(f"process.{state}", unit=self.plan.name, **facts)
         if state is State.READY:
             self._was_ready = True
             if not self.plan.trains:

@@ -27,6 +27,7 @@ from esper.runtime.history.sequences import Finding as Finding, Sequences, unfou
 
 COMMANDS = ("commands", "optimizer")
 SIGNATURE = "signature"
+VERDICTS = pb.ReceiptStatus.RECEIPT_ACCEPTED, pb.ReceiptStatus.RECEIPT_REJECTED
 _Reason = pb.ReasonCode
 UNSEALED = {reason_name(reason) for reason in (_Reason.REASON_UNKNOWN_KEY, _Reason.REASON_BAD_SEAL)}
 """Who has refused a command for one of these has looked at nothing below; for one of those has found its seal good."""
@@ -75,6 +76,9 @@ def audit(book: Logbook, keyring: RoleKeyring | None) -> Audit:
     reads = opened(book, keyring) if sealed and keyring else {name: peeked(book, name) for name in book.streams}
     answers = Answers.of(reads["receipts"])
     result.take(Finding("log", "", "unreadable", flaw) for flaw in book.flaws)
+    if keyring is not None and run_id != keyring.run_id:
+        result.take([Finding("log", "", "run", f"the file says {run_id}, and its keys are of {keyring.run_id}")])
+    result.take(misattributed(reads["receipts"]))
     for name, entries in reads.items():
         result.take(misordered(name, entries))
         result.take(answers.excused(refused(name, entries)))
@@ -131,6 +135,19 @@ def unsigned(reads: Iterable[Read], keyring: RoleKeyring) -> Iterator[Finding]:
             check_signature(read.entry.sealed, keyring)
         except RefusedError as error:
             yield Finding("commands", read.entry.entry_id, SIGNATURE, error.detail)
+
+
+def misattributed(receipts: Iterable[Read]) -> Iterator[Finding]:
+    """What the coordinator alone says, or a worker alone, each under its own name, and another one has sealed."""
+    for read in receipts:
+        if read.opened is None:
+            continue
+        header, message = read.opened.header, read.opened.message
+        is_verdict = isinstance(message, pb.CommandReceipt) and message.status in VERDICTS
+        expected = (Role.COORDINATOR if is_verdict else Role.WORKER).value, getattr(message, "worker", "")
+        if (header.role.value, header.producer) != expected:
+            detail = f"{' '.join(expected)} is said to have said it; sealed by {header.role.value} {header.producer}"
+            yield Finding("receipts", read.entry.entry_id, "role", detail)
 
 
 @dataclass

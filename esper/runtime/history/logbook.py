@@ -16,7 +16,7 @@ import structlog
 from esper.bus import connect, names, runs
 from esper.bus.group.delivery import body_of
 from esper.errors import EsperError, RefusedError, SettingError, UnknownRunError
-from esper.leyline.archive import STREAMS, Entry, LogHeader, LogLineError, LogTrailer, decode_line, encode
+from esper.leyline.archive import STREAMS, Entry, LogHeader, LogLineError, LogTrailer, decode_line, encode, encode_line
 from esper.leyline.checks import FRESH_MS, MS_NS
 from esper.leyline.entries import entry_order
 from esper.leyline.envelope import unpack
@@ -87,6 +87,8 @@ def read_file(path: Path) -> Logbook:
                 digest.update(raw)
     except OSError as error:
         raise SettingError("log", str(path), f"a readable file ({error.strerror})") from error
+    if book.run_id and book.keys != key_ids(book.entries):
+        book.flaws.append("the first line of the log names other keys than those that have sealed its entries")
     if not book.run_id:
         book.flaws.append("the log has no first line with its run: it is no exported log, or its beginning was cut off")
     if not foot:
@@ -101,7 +103,11 @@ def _take(book: Logbook, raw: bytes, number: int, above: str) -> bool:
     except LogLineError as error:
         book.flaws.append(str(error))
         return False
+    if encode_line(line) != raw:
+        book.flaws.append(f"line {number} of the log: says more than an exported one, or says it otherwise")
     match line:
+        case LogHeader() if number > 1:
+            book.flaws.append(f"line {number} of the log: is a first line")
         case LogHeader():
             book.run_id, book.keys = line.run_id, line.keys
         case Entry():

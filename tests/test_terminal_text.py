@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -77,3 +79,12 @@ def test_a_shell_is_offered_no_name_that_it_would_evaluate(name: str, monkeypatc
     asked = {"COMP_WORDS": "esper publish cull ", "COMP_CWORD": "3", "_ESPER_COMPLETE": "complete_bash"}
 
     assert CliRunner().invoke(app, [], prog_name="esper", env=asked).stdout == "s0\n"
+
+
+@pytest.mark.parametrize("command", ["acl toy-00000000 --out", "keys new"])
+def test_a_path_that_is_no_utf_8_is_told_with_escapes(command: str, tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+
+    result = CliRunner().invoke(app, [*command.split(), str(path)])
+
+    assert (result.exit_code, f"{tmp_path}/caf\\udce9: " in result.output) == (0, True)

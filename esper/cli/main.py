@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import platform
 import select
@@ -81,7 +82,7 @@ class Lazy(TyperGroup):
         """Run, and exit. What goes wrong on purpose is one line on stderr and status 2, never a traceback."""
         options["standalone_mode"] = False  # else the library prints usage errors its own way
         status: Any = 0
-        open_closed_streams()
+        open_streams()
         gc_policy.end_soon()
         try:
             status = super().main(args, prog_name, **options)
@@ -151,10 +152,15 @@ def suggestion(word: str) -> str:
     return f"; `esper publish {word}` is one" if word in load("publish").commands else near(word, HOMES)
 
 
-def open_closed_streams() -> None:
-    """What was closed before this began, as by `>&-`, leads nowhere: a file that is opened could get its number."""
+def open_streams() -> None:
+    """What was closed before this began, as by `>&-`, leads nowhere: a file that is opened could get its number.
+
+    A path of any bytes can be told: what is no letter here goes out as an escape.
+    """
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if isinstance(sys.stdout, io.TextIOWrapper):  # and not what a program has put in its place
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def refuse(sentence: str) -> NoReturn:

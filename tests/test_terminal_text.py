@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from rich.console import Console
 from typer.testing import CliRunner
 
 from esper.cli import completing, doctor, operate, replay, sites, up
 from esper.cli.main import app, refuse
 from esper.cli.output import dashboard
+from esper.cli.output.quiet import log_to
 from esper.kasmina.slots.survey import SiteView
+from esper.runtime import logging
 from esper.runtime.operations.findings import Finding
+from esper.runtime.settings import Settings
 from esper.view.picture import Picture
 from tests.sealed import RUN
 from tests.view_kit import Stage, beat, seed
 
-HOSTILE = "[red]\x1b]52;c;cm0=\x07\0\x9b2J"
-SHOWN = "[red]?]52;c;cm0=???2J"
+HOSTILE = "[red]\x1b]52;c;cm0x\x07\0\x9b2J"
+SHOWN = "[red]?]52;c;cm0x???2J"
 
 
 def shown(drawn: object) -> str:
@@ -88,3 +92,33 @@ def test_a_path_that_is_no_utf_8_is_told_with_escapes(command: str, tmp_path: Pa
     result = CliRunner().invoke(app, [*command.split(), str(path)])
 
     assert (result.exit_code, f"{tmp_path}/caf\\udce9: " in result.output) == (0, True)
+
+
+@pytest.fixture
+def own_log() -> Iterator[None]:
+    """The forms of logs of this process are the test's alone."""
+    kept, was_set = structlog.get_config(), structlog.is_configured()
+    structlog.reset_defaults()
+    yield
+    structlog.reset_defaults()
+    if was_set:
+        structlog.configure(**kept)
+
+
+@pytest.mark.usefixtures("own_log")
+def test_a_worker_s_log_for_people_holds_letters(capsys: pytest.CaptureFixture[str]) -> None:
+    logging.configure(Settings(log="console"), region=HOSTILE)
+
+    logging.get_logger().warning("bus.refused", why=HOSTILE, said=f"{HOSTILE} \n")
+
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and told.rstrip("\n").isprintable()
+    assert (told.count(repr(HOSTILE)), told.count(repr(f"{HOSTILE} \n"))) == (2, 1)
+
+
+@pytest.mark.usefixtures("own_log")
+def test_a_supervisor_s_log_holds_letters(tmp_path: Path) -> None:
+    with log_to(tmp_path / "up.log"):
+        structlog.get_logger().warning("bus.refused", why=HOSTILE)
+
+    assert repr(HOSTILE) in (tmp_path / "up.log").read_text()

@@ -8,7 +8,10 @@ from contextlib import suppress
 from typing import Any, TextIO, cast
 
 import structlog
+from structlog.dev import ConsoleRenderer, set_exc_info
+from structlog.processors import JSONRenderer, dict_tracebacks
 
+from esper.leyline.terminal_text import escaped
 from esper.runtime.settings import Settings
 
 
@@ -40,13 +43,13 @@ def configure(settings: Settings, **context: Any) -> None:
     json = settings.log == "json"
     is_own = sys.stderr is sys.__stderr__  # and not what a test reads in its place
     output = cast(TextIO, Lines(2)) if is_own else sys.stderr
+    for_people: list[structlog.typing.Processor] = [set_exc_info, escaped, ConsoleRenderer(colors=sys.stderr.isatty())]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.dict_tracebacks if json else structlog.dev.set_exc_info,
-            structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+            *([dict_tracebacks, JSONRenderer()] if json else for_people),
         ],
         logger_factory=structlog.PrintLoggerFactory(output),
         cache_logger_on_first_use=False,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
+from esper.leyline.terminal_text import escaped
 from esper.runtime import gc_policy
 
 with gc_policy.loading("rich"):  # which it would load to frame tracebacks; most commands draw nothing
@@ -21,7 +22,15 @@ def log_to_stderr() -> None:
 
     A line that finds no room, or no reader, ends nothing.
     """
-    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(errors()), cache_logger_on_first_use=False)
+    log_by(lambda *_: structlog.PrintLogger(errors()))
+
+
+def log_by(factory: Callable[..., Any]) -> None:
+    """In the library's own form for people, unless this process has set another; with no byte that moves a cursor."""
+    if not structlog.is_configured():
+        *steps, renderer = structlog.get_config()["processors"]
+        structlog.configure(processors=[*steps, escaped, renderer])
+    structlog.configure(logger_factory=factory, cache_logger_on_first_use=False)
 
 
 def errors() -> TextIO:
@@ -46,7 +55,7 @@ def log_to(path: Path) -> Iterator[None]:
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
     with terminal(descriptor, is_ours=True) as file:  # a disk that is full ends nothing but the log
         output = cast(TextIO, file)
-        structlog.configure(logger_factory=structlog.PrintLoggerFactory(output), cache_logger_on_first_use=False)
+        log_by(structlog.PrintLoggerFactory(output))
         try:
             yield
         finally:

@@ -6,10 +6,10 @@ import re
 from typing import TypeAlias
 
 _NUMBER = re.compile("([0-9]+)")
-Place: TypeAlias = tuple[tuple[tuple[str, int, str], ...], str]
+SortKey: TypeAlias = tuple[tuple[tuple[str, int, str], ...], str]
 
 
-def by_value(name: str) -> Place:
+def by_value(name: str) -> SortKey:
     """Key to sort by: numbers within a name count by what they are worth, so that seed-2 stands before seed-10.
 
     A name of the same worth, as seed-02, is told apart by its letters. Digits are never made a number: there is no

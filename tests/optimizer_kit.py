@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import lr_scheduler
 
 from esper.leyline import contracts as pb
 from esper.tolaria.optimizers.optimizers import OptimizerOutcome, Optimizers
@@ -130,3 +131,24 @@ def step_host(model: torch.nn.Linear, optimizer: torch.optim.Optimizer) -> None:
     optimizer.zero_grad()
     model(torch.ones(1, 3)).sum().backward()
     optimizer.step()
+
+
+def grown(
+    host: Host, optimizer: torch.optim.Optimizer, *followed: lr_scheduler.LRScheduler, **given: float
+) -> tuple[Optimizers, Sprout]:
+    """A seed with five steps behind it."""
+    optimizers, seed = governed(host, optimizer, schedulers=followed), Sprout()
+    optimizers.create(seed, **given)
+    for step in range(5):
+        seed.has_gradients(step)
+        optimizers.step(step)
+    return optimizers, seed
+
+
+def join(host: Host, optimizers: Optimizers, seed: Sprout) -> list[nn.Parameter]:
+    """As the executor does: its parameters are the host's by then."""
+    parameters = seed.parameters
+    host.fossil = nn.ParameterList(parameters)
+    seed.parameters = []
+    optimizers.fossilize("s0", parameters)
+    return parameters

@@ -48,7 +48,7 @@ def test_each_command_is_told_with_its_signer_its_key_and_its_receipts(tmp_path:
         **{"role": "controller", "producer": "controller", "key_id": key, "proof": "signed"},
         **{"what": "germinate s0 at head from lora (rank=4)", "issued_by": "", "command_id": GERMINATE.command_id},
         **{"verdict": "accepted before step 10", "applied": {"worker-0": 10, "worker-1": 10}, "failed": {}},
-        **{"became": {}, "at": "2023-11-14 22:13:20.003"},
+        **{"became": {}, "at": "2023-11-14T22:13:20.003+00:00"},
     }
     assert (adopt["role"], adopt["proof"], adopt["command_id"]) == ("optimizer", "sealed", ADOPT.command_id)
     assert [deed["what"] for deed in deeds if deed["stream"] == "decisions"] == [
@@ -69,7 +69,7 @@ def test_each_signer_is_told_with_what_it_sealed_and_between_which_times(tmp_pat
         ("worker", "worker-0"): {"RunRecord": 2, "CommandReceipt": 2},
         ("worker", "worker-1"): {"RunRecord": 2, "CommandReceipt": 2},
     }
-    assert {one["first"] for one in signers if one["producer"] == "worker-0"} == {"2023-11-14 22:13:20.001"}
+    assert {one["first"] for one in signers if one["producer"] == "worker-0"} == {"2023-11-14T22:13:20.001+00:00"}
 
 
 def test_a_round_that_sends_a_rank_away_is_a_deed(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ async def test_what_was_rejected_of_a_live_run_is_told_by_source_and_reason(
         ("commands", "stale"): (1, "controller/controller", True),
         ("votes", "poison"): (1, "worker/worker-1", True),
     }
-    assert (rows[0]["first"], rows[0]["last"]) == ("2023-11-14 22:13:20.000", "2023-11-14 22:13:20.002")
+    assert (rows[0]["first"], rows[0]["last"]) == ("2023-11-14T22:13:20.000+00:00", "2023-11-14T22:13:20.002+00:00")
 
 
 async def test_a_letter_with_a_time_that_is_none_is_told_with_the_rest(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pytest
 
-from esper.cli.output.moments import after, said_at, up_to
+from esper.cli.output.moments import after, moment, said_at, up_to
 from esper.cli.output.passages import Passage
 from esper.errors import SettingError
 from esper.leyline.entries import entry_order
@@ -36,6 +36,17 @@ def test_what_is_said_of_an_entry_is_what_since_takes(before_s: float, num_chara
 
     assert len(said) == num_characters and said.endswith(":20.007")
     assert entry_order(after("since", said, NOW_S)) == (at_ms - 1, 2**64 - 1)
+
+
+@pytest.mark.parametrize(("at_ms", "offset"), [(1_698_539_400_007, "+02:00"), (1_698_543_000_007, "+01:00")])
+@pytest.mark.usefixtures("in_berlin")
+def test_a_moment_names_its_zone_and_is_what_since_takes(at_ms: int, offset: str) -> None:
+    """02:30 of the day that has it twice."""
+    said = moment(at_ms)
+
+    assert said == f"2023-10-29T02:30:00.007{offset}"
+    assert moment(at_ms, UTC).endswith("+00:00")
+    assert [entry_order(up_to("until", each, NOW_S))[0] for each in (said, moment(at_ms, UTC))] == [at_ms, at_ms]
 
 
 def test_of_an_id_that_is_no_time_the_id_is_said() -> None:

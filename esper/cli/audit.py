@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any, TypeVar
 
 import typer
@@ -18,7 +18,7 @@ from esper.bus.group.delivery import FIELD
 from esper.bus.upkeep import dead
 from esper.bus.upkeep.dead import Choice, Letter
 from esper.cli.options import RUNS, AnyKeyring, AsJson, LoggedRun, RunsDir, SameRun, Since, logged
-from esper.cli.output.moments import NOW, after
+from esper.cli.output.moments import NOW, after, moment
 from esper.cli.output.verdict import ending_with
 from esper.cli.output.width import fitting
 from esper.leyline.archive import Entry
@@ -79,7 +79,7 @@ def rows(found: Provenance) -> Iterator[dict[str, Any]]:
     """For a machine: each deed, each signer, each kind of rejection."""
     for deed in found.deeds:
         facts = {each.name: getattr(deed, each.name) for each in fields(deed) if each.name != "message"}
-        yield {"row": "deed", **facts, "what": told(deed.message), "at": moment(entry_ms(deed.entry_id))}
+        yield {"row": "deed", **facts, "what": told(deed.message), "at": moment(entry_ms(deed.entry_id), UTC)}
     for signer in found.signers:
         yield {"row": "signer", **told_of(signer), "kinds": dict(signer.kinds)}
     for rejection in found.rejections:
@@ -87,24 +87,24 @@ def rows(found: Provenance) -> Iterator[dict[str, Any]]:
 
 
 def told_of(one: Signer | Rejection) -> dict[str, Any]:
-    """Its names, and times as a person reads them."""
+    """Its names, and times that are alike on every machine."""
     facts = {name: value for name, value in asdict(one).items() if name not in ("kinds", "count")}
-    return {**facts, "first": moment(one.first_ms), "last": moment(one.last_ms)}
+    return {**facts, "first": moment(one.first_ms, UTC), "last": moment(one.last_ms, UTC)}
 
 
 def lines(found: Provenance) -> Iterator[str]:
     """The same for a person."""
-    yield "WHEN (UTC)               POSITION              PROOF     KEY       WHO                       WHAT"
+    yield f"{'WHEN':29}  POSITION              PROOF     KEY       WHO                       WHAT"
     for deed in found.deeds:
         yield deed_line(deed)
     yield ""
-    yield "SIGNED BY                      KEY       FIRST                    LAST                     MESSAGES"
+    yield f"SIGNED BY                      KEY       {'FIRST':29}  {'LAST':29}  MESSAGES"
     for signer in found.signers:
         kinds = ", ".join(f"{number} {kind}" for kind, number in signer.kinds.most_common())
         who = f"{signer.role}/{signer.producer}"
         yield f"{who:30} {signer.key_id}  {moment(signer.first_ms)}  {moment(signer.last_ms)}  {kinds}"
     yield ""
-    yield "REJECTED  REASON              STREAM        FIRST                    LAST                     SOURCE"
+    yield f"REJECTED  REASON              STREAM        {'FIRST':29}  {'LAST':29}  SOURCE"
     for one in found.rejections:
         source = (one.source or "nobody says") + ("" if one.proven else " (not shown by a seal)")
         times = f"{moment(one.first_ms)}  {moment(one.last_ms)}"
@@ -137,11 +137,3 @@ def summary(book: Logbook, found: Provenance, *, sealed: bool) -> str:
     missing = "" if sealed else "; no keyring with secrets: seals are not checked"
     ended = "" if book.live_at else "; of a run that has ended no dead letters are kept"
     return f"run {book.run_id}: {len(found.deeds)} deeds ({proven}), {rejected}{missing}{ended}"
-
-
-def moment(at_ms: int) -> str:
-    """To the millisecond, in UTC; what is no time is told as it is: anybody may have written the id of a letter."""
-    try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-    except (ValueError, OverflowError, OSError):
-        return f"{at_ms} ms"

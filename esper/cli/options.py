@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from esper.cli.output.moments import EXPECTED
+from esper.cli.output.moments import EXPECTED, ZONE
 from esper.errors import SettingError
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
@@ -24,7 +24,7 @@ LoggedRun = Annotated[
         metavar="RUN", help="Name or id of a run, live or kept below --runs-dir; or its folder or log; else ESPER_RUN."
     ),
 ]
-Since = Annotated[str, typer.Option(metavar="WHEN", help=f"From there on, or behind an entry: {EXPECTED}.")]
+Since = Annotated[str, typer.Option(metavar="WHEN", help=f"From there on, or behind an entry: {EXPECTED}. {ZONE}")]
 Until = Annotated[str, typer.Option(metavar="WHEN", help="Up to there, that included.")]
 
 RUNS = Path("runs")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, tzinfo
 
 from esper.errors import SettingError
 from esper.leyline.entries import HIGHEST, entry_ms
 
+ZONE = "A time without a zone is this machine's, as in all that is printed without one."
 START, NOW = "0", "$"
 EXPECTED = (
     "an entry id such as 1700000000000-0, 0 for all, $ for what comes, "
@@ -42,6 +43,14 @@ def said_at(entry_id: str, now_s: float) -> str:
         return entry_id
     shown = at if at.date() != datetime.fromtimestamp(now_s).date() else at.time()
     return shown.isoformat(timespec="milliseconds")
+
+
+def moment(at_ms: int, zone: tzinfo | None = None) -> str:
+    """With its day and its zone, by default this machine's, as `--since` takes it; what is no time is told as it is."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(zone).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):  # anybody may have written the id of a letter
+        return f"{at_ms} ms"
 
 
 def _time_ms(name: str, text: str, now_s: float) -> int:

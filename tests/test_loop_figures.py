@@ -19,7 +19,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> SteeredLoop:
     monkeypatch.delenv("ESPER_RUN", raising=False)
     host = new_host()
     opened = SteeredLoop(["body"], {"required": False})
-    opened.open(host, torch.optim.SGD(host.parameters(), lr=0.1))
+    opened.open(host, torch.optim.SGD(host.parameters(), lr=0.1), 0)
     return opened
 
 

@@ -42,6 +42,7 @@ class SteeringCallback(Callback):
         self._loop.open(
             pl_module,
             trainer.optimizers[0],
+            trainer.global_step,
             scaler=getattr(trainer.precision_plugin, "scaler", None),
             scheduler=[each for each in schedulers if isinstance(each, torch.optim.lr_scheduler.LRScheduler)] or None,
         )

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import structlog
 import torch
 
 from esper.session.attach import attach
 from esper.session.session import Session, Step
+
+log = structlog.get_logger()
 
 
 class SteeredLoop:
@@ -24,10 +27,13 @@ class SteeredLoop:
         self._losses: list[torch.Tensor] = []
         self._are_shares = False
 
-    def open(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, **found: Any) -> None:
-        """`found` is what the loop knows of itself, such as its scaler; what the user said wins."""
+    def open(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, num_steps: int, **found: Any) -> None:
+        """`num_steps` and `found` are what the loop knows of itself, such as its scaler; what the user said wins."""
         known = {name: value for name, value in found.items() if value is not None}
         self.run = attach(model, optimizer=optimizer, sites=self.sites, **(known | self.options))
+        if (resumed := self.run.step_number - 1) > num_steps:
+            expected = "to resume with the run: it trains the other steps again, beside a schedule that goes on"
+            log.warning("trainer.counts_anew", run_steps=resumed, trainer_steps=num_steps, expected=expected)
 
     def begin(self) -> None:
         """Before the first micro-batch of a step; before the others it does nothing."""

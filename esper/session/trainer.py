@@ -71,6 +71,7 @@ class SteeringCallback(TrainerCallback):
         self._loop.open(
             model,
             optimizer,
+            state.global_step,
             scaler=getattr(optimizer, "scaler", None),
             scheduler=scheduler if isinstance(scheduler, LRScheduler) else None,
         )

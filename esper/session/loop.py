@@ -31,9 +31,9 @@ class SteeredLoop:
         """`num_steps` and `found` are what the loop knows of itself, such as its scaler; what the user said wins."""
         known = {name: value for name, value in found.items() if value is not None}
         self.run = attach(model, optimizer=optimizer, sites=self.sites, **(known | self.options))
-        if (resumed := self.run.step_number - 1) > num_steps:
-            expected = "to resume with the run: it trains the other steps again, beside a schedule that goes on"
-            log.warning("trainer.counts_anew", run_steps=resumed, trainer_steps=num_steps, expected=expected)
+        if (resumed := self.run.step_number - 1) and not num_steps:  # its own resume may be some steps behind
+            expected = "to resume with the run: it trains all steps again, beside a schedule that goes on"
+            log.warning("trainer.counts_anew", run_steps=resumed, trainer_steps=0, expected=expected)
 
     def begin(self) -> None:
         """Before the first micro-batch of a step; before the others it does nothing."""

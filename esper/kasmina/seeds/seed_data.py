@@ -77,13 +77,13 @@ def same(seed: Seed, row: Mapping[str, Any]) -> bool:
 
 
 def fill_tensors(seed_id: str, module: nn.Module, kept: Mapping[str, Tensor]) -> None:
-    """In the dtype that they were kept in."""
-    if (narrow := next((each.dtype for each in kept.values() if each.is_floating_point()), None)) is not None:
-        module.to(narrow)
+    """Each in the dtype that it was kept in: the alpha of a fossil is wide beside weights that are not."""
     here = tensors_of(module)
     met, expected = ({name: [*each.shape] for name, each in given.items()} for given in (kept, here))
     if met != expected:
         raise CheckpointError(f"its seed {seed_id!r} has tensors {met}; its blueprint makes {expected}")
+    for name, each in here.items():
+        each.data = each.data.to(kept[name].dtype)
     copy_into(kept, here)
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
-from esper.view.naming import by_value
+from esper.view.naming import SortKey, by_value
+from esper.view.orders import Orders
 from esper.view.picture import Picture
 from tests.sealed import RUN
 from tests.view_kit import Stage, command, receipt, said, seed
@@ -43,3 +44,26 @@ def test_seeds_workers_and_answers_of_a_picture_stand_in_that_order() -> None:
     assert [each.state.seed_id for each in picture.seeds.ordered] == SEEDS
     assert [each.name for each in picture.workers.ordered] == names[::-1]
     assert [each.worker for each in picture.orders.newest[0].answers] == names[::-1]
+
+
+def test_names_of_hundreds_that_answered_are_put_in_order_for_none_of_their_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = command("c1", 0, pb.SeedOperation.SEED_OP_CULL, "seed-1")
+    orders, looked = Orders(), list[str]()
+
+    def noted(name: str) -> SortKey:
+        looked.append(name)
+        return by_value(name)
+
+    monkeypatch.setattr("esper.view.orders.by_value", noted)
+    applied, failed = pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED
+    for number in range(256):
+        status = failed if number in (10, 9) else applied
+        answer = receipt(asked, f"worker-{number}", 10, status).message
+        assert isinstance(answer, pb.CommandReceipt)
+        order = orders.note_receipt(answer)
+
+    assert set(looked) == {"worker-9", "worker-10"}
+    assert order.refusal is not None and order.refusal.worker == "worker-9"
+    assert (order.status, len(order.answers)) == ("failed", 256)

@@ -29,6 +29,8 @@ class Order:
     producer: str = ""
     verdict: pb.CommandReceipt | None = None
     outcomes: dict[str, pb.CommandReceipt] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
+    """Workers whose outcome is that: each answer asks for them, and looks through no others of hundreds."""
 
     @property
     def at_ms(self) -> int:
@@ -53,9 +55,10 @@ class Order:
 
     @property
     def refusal(self) -> pb.CommandReceipt | None:
-        """The answer that says why not; None: there is none."""
-        bad = (_Receipt.RECEIPT_REJECTED, _Receipt.RECEIPT_FAILED)
-        return next((receipt for receipt in self.answers if receipt.status in bad), None)
+        """The first of the answers that says why not; None: there is none."""
+        if self.verdict is not None and self.verdict.status == _Receipt.RECEIPT_REJECTED:
+            return self.verdict
+        return self.outcomes[min(self.failed, key=by_value)] if self.failed else None
 
     @property
     def status(self) -> Status:
@@ -99,7 +102,8 @@ class Orders:
         if receipt.status in (_Receipt.RECEIPT_ACCEPTED, _Receipt.RECEIPT_REJECTED):
             order.verdict = order.verdict or receipt
         else:
-            order.outcomes.setdefault(receipt.worker, receipt)
+            outcome = order.outcomes.setdefault(receipt.worker, receipt)
+            order.failed |= {receipt.worker} if outcome.status == _Receipt.RECEIPT_FAILED else set()
         self._count(before, order)
         return order
 

@@ -242,3 +242,13 @@ async def test_a_seed_that_was_culled_by_hand_names_the_command_where_commands_c
 
     assert out.splitlines()[2].endswith("  culled: by command c1 of ops")
     assert err == ""
+
+
+async def test_of_many_workers_one_that_beats_less_often_is_heard_of_too(run: ScriptedRun) -> None:
+    for worker in ["worker-0", *(f"worker-{1 + number % 63}" for number in range(300))]:
+        beat = pb.Heartbeat(version=1, worker=worker, rank=int(worker[7:]), world_size=64, region="r0", time_ns=1)
+        await run.say("heartbeats", Role.WORKER, worker, beat)
+
+    _, out, _ = await shown(run.name)
+
+    assert out.startswith(f"run {run.run_id}: 64 workers heard of\n")

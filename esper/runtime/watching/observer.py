@@ -25,7 +25,8 @@ Refused: TypeAlias = Callable[[str, str, bytes, RefusedError], None]
 """Told of each entry that does not open: its stream, its id, its bytes and why."""
 
 STAGES: Mapping[str, int] = {name.removeprefix("SEED_STAGE_"): number for name, number in pb.SeedLifecycleStage.items()}
-_NEWEST_HEARTBEATS = 256  # two a second from each worker: two minutes of one, two seconds of sixty-four
+_NEWEST_HEARTBEATS = 256  # two a second from each worker: two minutes of one
+_NEWEST_OF_EACH = 8  # at least, where workers are many: four seconds
 
 log = structlog.get_logger()
 
@@ -73,8 +74,14 @@ class Observer:
 
     async def heard(self, heartbeats: str) -> Liveness:
         """The newest heartbeat of each worker heard of lately."""
+        heard = await self._heard_in(heartbeats, _NEWEST_HEARTBEATS)
+        if (wanted := _NEWEST_OF_EACH * len(heard.beats)) > _NEWEST_HEARTBEATS:
+            heard = await self._heard_in(heartbeats, wanted)
+        return heard
+
+    async def _heard_in(self, heartbeats: str, count: int) -> Liveness:
         heard = Liveness()
-        for opened in await self.newest(heartbeats, _NEWEST_HEARTBEATS):
+        for opened in await self.newest(heartbeats, count):
             heard.note(opened)
         return heard
 

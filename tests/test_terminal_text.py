@@ -122,3 +122,11 @@ def test_a_supervisor_s_log_holds_letters(tmp_path: Path) -> None:
         structlog.get_logger().warning("bus.refused", why=HOSTILE)
 
     assert repr(HOSTILE) in (tmp_path / "up.log").read_text()
+
+
+@pytest.mark.parametrize("command", ["checkpoints list", "keys new", "verify r --runs-dir"])
+def test_a_path_that_is_too_long_is_one_line(command: str) -> None:
+    result = CliRunner().invoke(app, [*command.split(), "x" * 256])
+
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "expected one as short as this system takes" in result.stderr

@@ -7,6 +7,7 @@ import os
 import platform
 import select
 import sys
+from errno import ENAMETOOLONG
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -95,6 +96,8 @@ class Lazy(TyperGroup):
             if not (is_of_closed_pipe(ending) and silenced()):
                 raise
         except OSError as error:
+            if error.errno == ENAMETOOLONG:
+                refuse(str(SettingError("path", error.filename, "one as short as this system takes")))
             if error.errno not in FULL:
                 raise
             drop_the_rest()

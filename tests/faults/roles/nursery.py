@@ -142,9 +142,11 @@ def dress(order: dict[str, Any], streams: Sequence[int]) -> None:
             os.dup2(log, descriptor)
     os.environ.update(order["environment"])
     os.chdir(order.get("folder", "."))
-    if streams and os.environ.get("PYTHONUNBUFFERED"):
-        unbuffered = io.TextIOWrapper(io.FileIO(1, "wb", closefd=False), "utf-8", write_through=True)
-        sys.stdout = sys.__stdout__ = unbuffered  # type: ignore[misc]
+    if streams:  # the nursery's own was opened as a file, and would be asked where in it it stands
+        raw = io.FileIO(1, "wb", closefd=False)
+        is_unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+        below: Any = raw if is_unbuffered else io.BufferedWriter(raw)
+        sys.stdout = sys.__stdout__ = io.TextIOWrapper(below, "utf-8", write_through=is_unbuffered)  # type: ignore[misc]
 
 
 def carry_out(order: dict[str, Any]) -> None:

@@ -200,6 +200,23 @@ def test_a_germination_that_names_nothing_known_is_refused(change: dict[str, str
     assert not bench.executor.reports()
 
 
+def test_a_blend_outside_its_range_is_refused_and_the_seed_trains_on() -> None:
+    bench = Bench()
+    bench.raise_seed("TRAINING")
+    given: list[dict[str, float]] = [{"alpha": 1.5}, {"alpha": -0.1}, {"steps": -1}, {"steps": 2e9}, {"step": 4}]
+
+    outcomes = [bench.do(Op.SEED_OP_START_GRAFTING, "s0", **parameters) for parameters in given]
+
+    assert [(outcome.status, outcome.detail) for outcome in outcomes] == [
+        (FAILED, "alpha is 1.5; expected a number in [0, 1]"),
+        (FAILED, "alpha is -0.1; expected a number in [0, 1]"),
+        (FAILED, "steps is -1; expected a number in [0, 1e9]"),
+        (FAILED, "steps is 2e+09; expected a number in [0, 1e9]"),
+        (FAILED, "'step' is unknown; expected alpha, steps"),
+    ]
+    assert bench.stage() == "TRAINING"
+
+
 def test_a_site_holds_one_live_seed_and_a_stage_allows_its_own_operations() -> None:
     bench = Bench()
     bench.train(1)

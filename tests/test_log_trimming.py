@@ -100,9 +100,13 @@ async def test_below_the_lowest_checkpoint_of_any_rank_all_is_archived_and_trimm
     await logs.settle()
     await logs.keep("worker-0", commands=9, optimizer=12, decisions=10)
     await logs.keep("worker-1", commands=8, optimizer=15, decisions=11)
+    kept_by_age = [key(logs.run_id, name) for name in ("global", "state", "dead")]
+    for stream in kept_by_age:
+        await logs.redis.xadd(stream, {"m": b"old"}, id="1000-0")
 
     num = await logs.trimmer.shorten()
 
+    assert [await logs.redis.xlen(stream) for stream in kept_by_age] == [1, 1, 1]
     floors = {"commands": 8, "optimizer": 12, "decisions": 10, "receipts": 10, "emergency": 10}
     assert await logs.left() == {name: list(range(floor, NUM + 1)) for name, floor in floors.items()}
     assert num == sum(floor - 1 for floor in floors.values())

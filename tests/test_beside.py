@@ -193,12 +193,16 @@ async def test_what_was_said_before_its_eviction_is_told_its_trainer(steered: Ru
         assert [each.proposal for each in told if each.HasField("proposal")] == [proposal]
 
 
-async def test_what_its_trainer_resumes_is_known_to_a_runtime_that_is_started_anew(steered: Run) -> None:
-    record = pb.RunRecord(version=1, worker=ME, incarnation=7, world_size=1, began=pb.RunBegan(resumed=True))
+@pytest.mark.parametrize(("is_replica", "resumed"), [(True, True), (True, False), (False, True)])
+async def test_what_its_trainer_resumes_is_known_to_a_runtime_that_is_started_anew(
+    steered: Run, is_replica: bool, resumed: bool
+) -> None:
+    """Only a replica that resumes takes up what it has no vote of its own behind."""
+    record = pb.RunRecord(version=1, worker=ME, incarnation=7, world_size=1, began=pb.RunBegan(resumed=resumed))
 
     async with steered.runtime() as (beside, trainer):
         beside.recaller = Recaller(steered.redis, steered.run_id, ME, {}, beside.clock)
-        beside.is_replica = True
+        beside.is_replica = is_replica
         trainer.control.send(encode(pb.ToRuntime(record=record)))
         serving = asyncio.create_task(serves(beside))
         while not await steered.redis.xlen(key(steered.run_id, "receipts")):
@@ -206,7 +210,7 @@ async def test_what_its_trainer_resumes_is_known_to_a_runtime_that_is_started_an
         trainer.hang_up()
         await serving
 
-    assert beside.following.inherits
+    assert beside.following.inherits == (is_replica and resumed)
 
 
 async def test_decisions_are_heard_from_a_log_that_began_anew_by_a_clock_behind(steered: Run) -> None:
